@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -47,7 +48,7 @@ func encode(tb testing.TB, v any) string {
 func TestTheAPIStartsFollowsAndListsRuns(t *testing.T) {
 	t.Parallel()
 	url := serve(t, newService(t, newManager(t, 2)))
-	status, body := call(t, "POST", url+"/api/runs", encode(t, pipeline.Request{ID: "one", YAML: hello, Labels: map[string]string{"team": "red"}, User: "ann"}))
+	status, body := call(t, "POST", url+"/api/runs", encode(t, api.RunRequest{ID: "one", YAML: hello, Labels: map[string]string{"team": "red"}, User: "ann"}))
 	require.Equal(t, 202, status, body)
 
 	// The stream ends with the run, and has each node as it was last.
@@ -55,14 +56,14 @@ func TestTheAPIStartsFollowsAndListsRuns(t *testing.T) {
 	require.NoError(t, err)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
-	nodes := map[string]pipeline.Status{}
-	var last pipeline.Run
+	nodes := map[string]string{}
+	var last api.Run
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		data, ok := strings.CutPrefix(lines.Text(), "data: ")
 		if !ok {
 			continue
 		}
-		var c pipeline.Change
+		var c api.RunChange
 		require.NoError(t, json.Unmarshal([]byte(data), &c))
 		last = c.Run
 		for _, n := range c.Nodes {
@@ -70,8 +71,8 @@ func TestTheAPIStartsFollowsAndListsRuns(t *testing.T) {
 		}
 	}
 	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), last.Status)
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), nodes["pipeline.stages.build.spec.execution.steps.test"], nodes)
+	assert.Equal(t, "SUCCEEDED", last.Status)
+	assert.Equal(t, "SUCCEEDED", nodes["pipeline.stages.build.spec.execution.steps.test"], nodes)
 
 	status, body = call(t, "GET", url+"/api/runs/one?wait=60", "")
 	require.Equal(t, 200, status)
@@ -88,7 +89,7 @@ func TestTheAPIStartsFollowsAndListsRuns(t *testing.T) {
 	require.Equal(t, 202, status, body)
 	assert.Contains(t, body, `"number":2`)
 	assert.Contains(t, body, `"team":"red"`)
-	var again pipeline.Run
+	var again api.Run
 	require.NoError(t, json.Unmarshal([]byte(body), &again))
 	_, body = call(t, "GET", url+"/api/runs/"+again.ID+"?wait=60", "")
 	assert.Contains(t, body, `"status":"SUCCEEDED"`)
@@ -125,7 +126,7 @@ func TestAnAccountHasABoundedNumberOfActiveRuns(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, m.Close()) })
 	url := serve(t, newService(t, m, func(c *pipeline.Config) { c.MaxActive = 2 }))
 	start := func(id string) (int, string) {
-		return call(t, "POST", url+"/api/runs", encode(t, pipeline.Request{ID: id, YAML: hello}))
+		return call(t, "POST", url+"/api/runs", encode(t, api.RunRequest{ID: id, YAML: hello}))
 	}
 	for _, id := range []string{"one", "two"} {
 		status, body := start(id)

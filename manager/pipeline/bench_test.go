@@ -14,93 +14,100 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/pipeline/streams"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 // instant is a manager whose delegate ends each part at once, so that only the service takes time.
 type instant struct {
 	mu      sync.Mutex
-	stages  map[string]*manager.Stage
-	steps   map[string]manager.StepState
-	events  []manager.Event
+	stages  map[string]*api.Stage
+	steps   map[string]api.StepState
+	events  []api.Event
 	changed chan struct{}
 	first   func() // called at the first step
 }
 
 func newInstant() *instant {
-	return &instant{stages: map[string]*manager.Stage{}, steps: map[string]manager.StepState{}, changed: make(chan struct{})}
+	return &instant{stages: map[string]*api.Stage{}, steps: map[string]api.StepState{}, changed: make(chan struct{})}
 }
 
 func (m *instant) Accounts() []string { return []string{account} }
 
 // publish adds an event. The caller holds mu.
 func (m *instant) publish(stage, step string) {
-	m.events = append(m.events, manager.Event{ID: uint64(len(m.events) + 1), Stage: stage, Step: step, Status: manager.Success})
+	m.events = append(m.events, api.Event{ID: uint64(len(m.events) + 1), Stage: stage, Step: step, Status: api.Success})
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-func (m *instant) SubmitStage(_ context.Context, _ string, req manager.StageRequest) (manager.Stage, error) {
+func (m *instant) SubmitStage(_ context.Context, _ string, req api.StageRequest) (api.Stage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st := m.stages[req.ID]; st != nil {
 		return *st, nil
 	}
-	st := &manager.Stage{ID: req.ID, Status: manager.Running, Init: manager.StepState{Status: manager.Success}}
+	st := &api.Stage{ID: req.ID, Status: api.Running, Init: api.StepState{Status: api.Success}}
 	m.stages[req.ID] = st
 	m.publish(req.ID, "init")
 	return *st, nil
 }
 
-func (m *instant) AppendSteps(_ context.Context, _, id string, steps []manager.StepRequest) (manager.Stage, error) {
+func (m *instant) AppendSteps(_ context.Context, _, id string, steps []api.StepRequest) (api.Stage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.first != nil {
 		m.first()
 	}
 	for i := range steps {
-		m.steps[id+"/"+steps[i].ID] = manager.StepState{ID: steps[i].ID, Status: manager.Success}
+		m.steps[id+"/"+steps[i].ID] = api.StepState{ID: steps[i].ID, Status: api.Success}
 		m.publish(id, steps[i].ID)
 	}
 	return *m.stages[id], nil
 }
 
-func (m *instant) FinishStage(_ context.Context, _, id string) (manager.Stage, error) {
+func (m *instant) FinishStage(_ context.Context, _, id string) (api.Stage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.stages[id].Status = manager.Success
+	m.stages[id].Status = api.Success
 	m.publish(id, "")
 	return *m.stages[id], nil
 }
 
-func (m *instant) RenewStage(_ context.Context, account, id string) (manager.Stage, error) {
+func (m *instant) RenewStage(_ context.Context, account, id string) (api.Stage, error) {
 	return m.Stage(account, id)
 }
 
-func (m *instant) AbortStage(_ context.Context, account, id string) (manager.Stage, error) {
+func (m *instant) AbortStage(_ context.Context, account, id string) (api.Stage, error) {
 	return m.Stage(account, id)
 }
 
-func (m *instant) AbortStep(_ context.Context, account, id, _ string) (manager.Stage, error) {
+func (m *instant) AbortStep(_ context.Context, account, id, _ string) (api.Stage, error) {
 	return m.Stage(account, id)
 }
 
-func (m *instant) Stage(_, id string) (manager.Stage, error) {
+func (m *instant) Stage(_, id string) (api.Stage, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st := m.stages[id]; st != nil {
 		return *st, nil
 	}
-	return manager.Stage{}, manager.ErrNotFound
+	return api.Stage{}, manager.ErrNotFound
 }
 
-func (m *instant) Step(_, id, step string) (manager.StepState, error) {
+func (m *instant) Step(_, id, step string) (api.StepState, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if st, ok := m.steps[id+"/"+step]; ok {
 		return st, nil
 	}
-	return manager.StepState{}, manager.ErrNotFound
+	return api.StepState{}, manager.ErrNotFound
+}
+
+func (m *instant) EndedStages(context.Context, string, uint64, int) (api.NumberedStages, error) {
+	return api.NumberedStages{}, nil
 }
 
 func (m *instant) Events(_ string, after uint64) manager.Feed {
@@ -125,7 +132,7 @@ func sequential(steps int) string {
 	for i := range steps {
 		fmt.Fprintf(&text, "              - step: {identifier: s%d, name: s%d, type: Run, spec: {command: \"true\"}}\n", i, i)
 	}
-	return oneStage(text.String())
+	return oneStage("one", text.String())
 }
 
 // BenchmarkStep measures the time that the service adds to a step, whose delegate takes none: from
@@ -138,7 +145,7 @@ func BenchmarkStep(b *testing.B) {
 		var took []time.Duration
 		for b.Loop() {
 			r := run(b, s, yaml)
-			require.Equal(b, pipeline.Status("SUCCEEDED"), r.Status)
+			require.Equal(b, "SUCCEEDED", r.Status)
 			var ends []time.Time
 			for i := range r.Nodes {
 				if r.Nodes[i].Kind == "step" {
@@ -170,27 +177,38 @@ func BenchmarkStartToFirstStep(b *testing.B) {
 }
 
 // BenchmarkRunsAtOnce starts 1,000 runs of three steps, and waits for all.
-func BenchmarkRunsAtOnce(b *testing.B) {
-	const runs, steps = 1000, 3
+func BenchmarkRunsAtOnce(b *testing.B) { atOnce(b, 1000, 3) }
+
+// BenchmarkStepsAtOnce starts 50 runs of 60 steps, and waits for all: the same steps with less work for runs.
+func BenchmarkStepsAtOnce(b *testing.B) { atOnce(b, 50, 60) }
+
+func atOnce(b *testing.B, runs, steps int) {
+	b.Helper()
 	yaml := sequential(steps)
-	for services := range 2 {
-		services = 1 + 2*services
-		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			onEach(b, func(b *testing.B, database func() string) {
-				if services > 1 && strings.Contains(b.Name(), "SQLite") {
-					b.Skip("a file of SQLite is for one process")
+	for _, services := range []int{1, 3} {
+		for _, kind := range []string{"SQLite", "PostgreSQL", "PostgreSQL and Redis"} {
+			if services > 1 && kind == "SQLite" { // a file of SQLite is for one process
+				continue
+			}
+			b.Run(fmt.Sprintf("services=%d/%s", services, kind), func(b *testing.B) {
+				cfg := pipeline.Config{Database: filepath.Join(b.TempDir(), "pipelines.db")}
+				if kind != "SQLite" {
+					cfg.Database = testbed.Postgres(b).URL
 				}
-				m, url := newInstant(), database()
+				if strings.HasSuffix(kind, "Redis") {
+					cfg.Streams = streams.Redis(redis.Config{URL: testbed.Redis(b, "--appendfsync", "everysec").URL()})
+				}
+				m := newInstant()
 				var all []*pipeline.Service
 				for range services {
-					all = append(all, newService(b, m, func(c *pipeline.Config) { c.Database = url }))
+					all = append(all, newService(b, m, func(c *pipeline.Config) { c.Database, c.Streams = cfg.Database, cfg.Streams }))
 				}
 				for b.Loop() {
 					runAll(b, all, yaml, runs)
 				}
 				b.ReportMetric(float64(runs*steps*b.N)/b.Elapsed().Seconds(), "steps/s")
 			})
-		})
+		}
 	}
 }
 
@@ -200,7 +218,7 @@ func runAll(b *testing.B, services []*pipeline.Service, yaml string, runs int) {
 	for i := range runs {
 		s := services[i%len(services)]
 		wg.Go(func() {
-			r, err := s.Start(b.Context(), account, pipeline.Request{YAML: yaml})
+			r, err := s.Start(b.Context(), account, api.RunRequest{YAML: yaml})
 			if err == nil {
 				r, err = s.Wait(b.Context(), account, r.ID)
 			}

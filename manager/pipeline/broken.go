@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
@@ -32,7 +33,7 @@ func (s *Service) giveUp(ctx context.Context, m store.Message, problem error) er
 // endBroken ends a run without the engine, which may not be able to read it. The stages that
 // are open are aborted.
 func endBroken(tx *store.Tx, run *store.Run, reason string) error {
-	rows, err := tx.Nodes(run)
+	rows, err := tx.Nodes(run, 0)
 	if err != nil {
 		return err
 	}
@@ -70,16 +71,14 @@ func endBroken(tx *store.Tx, run *store.Run, reason string) error {
 
 // undecoded returns the API's form of a run whose definition this version cannot read: its nodes
 // in the order of their paths.
-func undecoded(row *store.Run, nodes []store.Node) Run {
+func undecoded(row *store.Run, nodes []store.Node) api.Run {
 	run := summary(row)
 	for _, data := range nodes {
 		n := &engine.Node{}
 		if json.Unmarshal(data.Data, n) != nil {
 			n = &engine.Node{Path: data.Path, Status: engine.Errored, Reason: "the node cannot be read by this version of the service"}
 		}
-		node := nodeOf(n)
-		node.setStage(run.ID, n)
-		run.Nodes = append(run.Nodes, node)
+		run.Nodes = append(run.Nodes, nodeOf(run.ID, n))
 	}
 	return run
 }

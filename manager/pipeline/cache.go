@@ -1,173 +1,173 @@
 package pipeline
 
 import (
-	"container/list"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
-	"fmt"
-	"sync"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// maxCached bounds the runs whose state a process keeps in memory.
-const maxCached = 200
+// Bounds of what a process keeps in memory, in bytes of JSON and YAML. The decoded form takes a few times as much.
+const (
+	mostStates    = 32 << 20 // nodes of active runs
+	mostConstants = 32 << 20 // requests of runs
+	mostPlans     = 16 << 20 // pipelines, each once for all runs with the same text
+	// leastSize is counted for every value in addition.
+	leastSize = 1024
+)
 
 // liveRun is a run with its decoded state.
 type liveRun struct {
 	run     *store.Run
 	machine *engine.Machine
 	state   *engine.State
+
+	sizes map[string]int // of the nodes by path, as JSON
+	size  int            // their sum
 }
 
-// runCache keeps the runs that were used last. Its zero value is ready. A run is used only by the
-// transaction that has locked it in the database; the version tells whether another process has
-// changed it.
-type runCache struct {
-	mu    sync.Mutex
-	runs  map[runKey]*list.Element
-	order list.List // of cachedRun, the one that was used last in front
+// caches keep what was used last. A state is used only by the transaction that has locked its run in the database. The
+// other values are constant.
+type caches struct {
+	states    recent[runKey, *liveRun]
+	constants recent[runKey, *constant]
+	plans     recent[string, *plan]
 }
 
-type cachedRun struct {
-	key  runKey
-	live *liveRun
+func (c *caches) setBounds() {
+	c.states.most, c.constants.most, c.plans.most = mostStates, mostConstants, mostPlans
 }
 
-// load returns the state of a locked run, and removes it from the cache. The caller puts it back
-// after the commit: a state whose transaction failed must not be taken for a later one with the
-// same version.
-func (c *runCache) load(tx *store.Tx, run *store.Run) (*liveRun, error) {
+// constant is the part of a run that never changes.
+type constant struct {
+	number int64 // of the run: an expired run may have had the same id
+	doc    *document
+	plan   string // names its plan
+}
+
+// plan is a pipeline that was read.
+type plan struct {
+	pipeline *definition.Pipeline
+	machine  *engine.Machine
+}
+
+// load returns the state of a locked run, and removes it from the cache. The caller keeps it after the commit: a state
+// whose transaction failed must not be taken for a later one with the same version.
+func (c *caches) load(tx *store.Tx, run *store.Run) (*liveRun, error) {
+	live, ok := c.states.take(runKey{run.Account, run.ID})
+	if !ok || live.run.Number != run.Number || live.run.Version > run.Version {
+		fixed, err := c.constant(run, func() ([]byte, error) { return tx.Definition(run) })
+		if err != nil {
+			return nil, err
+		}
+		nodes, err := tx.Nodes(run, 0)
+		if err != nil {
+			return nil, err
+		}
+		return c.decode(run, fixed, nodes)
+	}
+	if live.run.Version < run.Version { // another process has changed it
+		nodes, err := tx.Nodes(run, live.run.Version)
+		if err != nil {
+			return nil, err
+		}
+		if err := live.add(nodes); err != nil {
+			return nil, err
+		}
+	}
+	live.run = run
+	return live, nil
+}
+
+// keep puts the state of a run into the cache after its transaction.
+func (c *caches) keep(live *liveRun) {
+	c.states.put(runKey{live.run.Account, live.run.ID}, live, live.size+leastSize)
+}
+
+// constant returns the constant part of a run. The function reads its definition.
+func (c *caches) constant(run *store.Run, definition func() ([]byte, error)) (*constant, error) {
 	key := runKey{run.Account, run.ID}
-	if live := c.take(key, run.Version); live != nil {
-		live.run = run
-		return live, nil
+	if fixed, ok := c.constants.get(key); ok && fixed.number == run.Number {
+		return fixed, nil
 	}
-	nodes, err := tx.Nodes(run)
+	text, err := definition()
 	if err != nil {
 		return nil, err
 	}
-	definition, err := tx.Definition(run)
+	var doc document
+	if err := json.Unmarshal(text, &doc); err != nil {
+		return nil, broken("decoding run %s: %w", run.ID, err)
+	}
+	doc.Run.Number = run.Number
+	name, err := doc.name()
 	if err != nil {
 		return nil, err
 	}
-	return decode(run, definition, nodes)
+	fixed := &constant{number: run.Number, doc: &doc, plan: name}
+	c.constants.put(key, fixed, len(text)+leastSize)
+	return fixed, nil
 }
 
-// take removes a run from the cache and returns it if it has the version.
-func (c *runCache) take(key runKey, version int64) *liveRun {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.runs[key]
-	if e == nil {
-		return nil
+// plan returns the plan of a document with a name. Templates are for a new run; an old one has those that it used.
+func (c *caches) plan(name string, doc *document, templates func(ref, version string) (Source, bool)) (*plan, error) {
+	if p, ok := c.plans.get(name); ok {
+		return p, nil
 	}
-	cached := c.remove(e)
-	if cached.live.run.Version != version {
-		return nil
+	before := len(doc.Templates)
+	pipeline, problems := doc.read(templates, false)
+	if pipeline == nil {
+		return nil, problems
 	}
-	return cached.live
-}
-
-func (c *runCache) put(key runKey, live *liveRun) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.runs == nil {
-		c.runs = map[runKey]*list.Element{}
+	machine, err := engine.New(pipeline)
+	if err != nil {
+		return nil, err
 	}
-	if e := c.runs[key]; e != nil {
-		c.remove(e)
+	p := &plan{pipeline, machine}
+	if len(doc.Templates) == before { // otherwise the name does not cover all that the plan is made from
+		c.plans.put(name, p, doc.size()+leastSize)
 	}
-	c.runs[key] = c.order.PushFront(&cachedRun{key: key, live: live})
-	if len(c.runs) > maxCached {
-		c.remove(c.order.Back())
-	}
-}
-
-func (c *runCache) remove(e *list.Element) *cachedRun {
-	cached := c.order.Remove(e).(*cachedRun) //nolint:forcetypeassert // the list has nothing else
-	delete(c.runs, cached.key)
-	return cached
-}
-
-// document is the constant part of a run: its request.
-type document struct {
-	Run       engine.Run          `json:"run"`
-	Source    definition.Source   `json:"source"`
-	InputSets []definition.Source `json:"input_sets,omitempty"`
-	Inputs    map[string]string   `json:"inputs,omitempty"`
-	// Templates are the templates that the pipeline used, by reference and version.
-	Templates map[string]definition.Source `json:"templates,omitempty"`
-	// SkipOtherStages, see [Request].
-	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
-	// StepTypes are the types of the settings at the start. A run keeps them.
-	StepTypes []string `json:"step_types,omitempty"`
+	return p, nil
 }
 
 // decode builds the state of a run from its rows.
-func decode(run *store.Run, definition []byte, nodes []store.Node) (*liveRun, error) {
-	doc, machine, err := decodeDocument(run, definition)
+func (c *caches) decode(run *store.Run, fixed *constant, nodes []store.Node) (*liveRun, error) {
+	p, err := c.plan(fixed.plan, fixed.doc, nil)
 	if err != nil {
-		return nil, err
+		return nil, broken("reading the pipeline of run %s again: %w", run.ID, err)
 	}
-	doc.Run.Number = run.Number
-	state := &engine.State{Run: doc.Run, Nodes: make(map[string]*engine.Node, len(nodes))}
+	state := &engine.State{Run: fixed.doc.Run, Nodes: make(map[string]*engine.Node, len(nodes))}
+	live := &liveRun{run: run, machine: p.machine, state: state}
+	return live, live.add(nodes)
+}
+
+// add adds nodes to the state, or replaces them.
+func (l *liveRun) add(nodes []store.Node) error {
 	for _, n := range nodes {
-		node := &engine.Node{}
-		if err := json.Unmarshal(n.Data, node); err != nil {
-			return nil, broken("decoding node %s of run %s: %w", n.Path, run.ID, err)
+		node, err := decodeNode(l.run.ID, n)
+		if err != nil {
+			return err
 		}
-		state.Nodes[n.Path] = node
+		l.state.Put(node)
+		l.count(n)
 	}
-	return &liveRun{run: run, machine: machine, state: state}, nil
+	return nil
 }
 
-func decodeDocument(run *store.Run, definition []byte) (*document, *engine.Machine, error) {
-	var doc document
-	if err := json.Unmarshal(definition, &doc); err != nil {
-		return nil, nil, broken("decoding run %s: %w", run.ID, err)
+// decodeNode returns a node of a run from its row.
+func decodeNode(run string, row store.Node) (*engine.Node, error) {
+	node := &engine.Node{}
+	if err := json.Unmarshal(row.Data, node); err != nil {
+		return nil, broken("decoding node %s of run %s: %w", row.Path, run, err)
 	}
-	p, problems := doc.read(nil, false)
-	if p == nil {
-		return nil, nil, broken("reading the pipeline of run %s again: %w", run.ID, problems)
-	}
-	machine, err := engine.New(p)
-	if err != nil {
-		return nil, nil, broken("planning run %s again: %w", run.ID, err)
-	}
-	return &doc, machine, nil
+	return node, nil
 }
 
-// read reads the pipeline. With templates, it also keeps those that the pipeline uses.
-func (d *document) read(templates func(ref, version string) (Source, bool), partial bool) (*definition.Pipeline, Problems) {
-	find := func(ref, version string) (Source, bool) {
-		key := ref + "@" + version
-		if t, ok := d.Templates[key]; ok || templates == nil {
-			return t, ok
-		}
-		t, ok := templates(ref, version)
-		if ok {
-			if d.Templates == nil {
-				d.Templates = map[string]definition.Source{}
-			}
-			d.Templates[key] = t
-		}
-		return t, ok
+// count notes the size of a node.
+func (l *liveRun) count(n store.Node) {
+	if l.sizes == nil {
+		l.sizes = map[string]int{}
 	}
-	return definition.Read(d.Source, definition.Options{
-		Templates: find, InputSets: d.InputSets, Inputs: d.Inputs, SkipOtherStages: d.SkipOtherStages, Partial: partial,
-		StepTypes: d.StepTypes,
-	})
-}
-
-// digest returns a short name for parts.
-func digest(parts []string) string {
-	h := sha256.New()
-	for _, p := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(p), p) // a hash accepts everything
-	}
-	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:18])
+	l.size += len(n.Data) - l.sizes[n.Path]
+	l.sizes[n.Path] = len(n.Data)
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
-	"github.com/delegate-io/dlite/task"
 )
 
 // carryOut carries out commands of one stage at the manager, in their order.
@@ -65,28 +65,25 @@ func stageID(run, node string, attempt int) string {
 
 // remove ends the handling of a message with events for its run.
 func (s *Service) remove(ctx context.Context, m store.Message, events ...engine.Event) error {
+	if len(events) == 0 {
+		return s.finish(ctx, m)
+	}
 	return s.store.Update(ctx, func(tx *store.Tx) error { return removeIn(tx, m, events...) })
 }
 
 func removeIn(tx *store.Tx, m store.Message, events ...engine.Event) error {
-	for _, e := range events {
-		if err := sendEvent(tx, m.Account, m.Run, "", e, time.Time{}); err != nil {
-			return err
-		}
-	}
-	return tx.Done(m)
+	return errors.Join(sendEvents(tx, m.Account, m.Run, "", events...), tx.Done(m))
 }
 
 // postpone tells the nodes why the manager does not take them yet, and returns the error, so that
 // the message is tried again.
 func (s *Service) postpone(ctx context.Context, m store.Message, err error, nodes ...engine.Step) error {
 	sent := s.store.Update(ctx, func(tx *store.Tx) error {
+		var events []engine.Event
 		for _, n := range nodes {
-			if err := sendEvent(tx, m.Account, m.Run, err.Error(), waits(n, err.Error()), time.Time{}); err != nil {
-				return err
-			}
+			events = append(events, waits(n, err.Error()))
 		}
-		return nil
+		return sendEvents(tx, m.Account, m.Run, err.Error(), events...)
 	})
 	return errors.Join(err, sent)
 }
@@ -143,7 +140,10 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	}
 	run, doc, err := s.document(ctx, m.Account, m.Run)
 	if errors.Is(err, ErrNotFound) || err == nil && !run.Ended.IsZero() { // the message is late
-		return s.remove(ctx, m)
+		if _, err := s.cfg.Manager.AbortStage(ctx, m.Account, id); err != nil && !settled(err) { // a dead process may have opened it
+			return err
+		}
+		return s.store.Update(ctx, func(tx *store.Tx) error { return errors.Join(tx.Untrack(m.Account, id), removeIn(tx, m)) })
 	}
 	if err != nil {
 		return err
@@ -152,18 +152,21 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	if err != nil {
 		return refused(err)
 	}
-	request.Hold.Lease = task.Millis(s.cfg.Lease.Milliseconds())
-	request.Labels = map[string]string{"run": m.Run}
+	request.Hold.LeaseMS = s.cfg.Lease.Milliseconds()
+	request.Labels = map[string]string{runLabel: m.Run}
 	encoded, err := json.Marshal(target)
 	if err != nil {
 		return fmt.Errorf("encoding the target of stage %s: %w", id, err)
 	}
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
-		return tx.Track(store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded})
+		return errors.Join(tx.Holds(m),
+			tx.Track(store.Stage{Account: m.Account, ID: id, Run: m.Run, Node: c.Node, Attempt: c.Attempt, Target: encoded}),
+			tx.TrackSteps(m.Account, []store.Step{{Stage: id, ID: openedPart, Node: c.Node, Attempt: c.Attempt}}))
 	})
 	if err != nil {
 		return err
 	}
+	s.own.add(id)
 	node := engine.Step{Node: c.Node, Attempt: c.Attempt}
 	switch _, err := s.cfg.Manager.SubmitStage(ctx, m.Account, request); {
 	case errors.Is(err, manager.ErrInvalid):
@@ -171,9 +174,18 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	case err != nil && !errors.Is(err, manager.ErrConflict): // a conflict: it was opened before the settings changed
 		return s.postpone(ctx, m, err, node)
 	}
-	return s.store.Update(ctx, func(tx *store.Tx) error {
+	err = s.store.Update(ctx, func(tx *store.Tx) error {
 		return errors.Join(tx.Opened(m.Account, id, time.Now()), removeIn(tx, m, taken(m, node)...))
 	})
+	if !errors.Is(err, store.ErrStale) {
+		return err
+	}
+	// The claim has ended meanwhile. If the stage has ended too, and the manager had forgotten it, it is open again.
+	if _, tracked := s.store.Stage(ctx, m.Account, id); errors.Is(tracked, store.ErrNotFound) {
+		_, aborted := s.cfg.Manager.AbortStage(ctx, m.Account, id)
+		err = errors.Join(err, aborted)
+	}
+	return err
 }
 
 // appendSteps appends steps to an open stage. A step that cannot be built, or that the manager
@@ -189,7 +201,7 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 	}
 	tracked, err := s.store.Stage(ctx, m.Account, id)
 	if errors.Is(err, store.ErrNotFound) { // the stage has ended, which the run knows
-		return s.remove(ctx, m)
+		return s.store.Update(ctx, func(tx *store.Tx) error { return errors.Join(tx.Untrack(m.Account, id), tx.Done(m)) })
 	}
 	if err != nil {
 		return err
@@ -198,7 +210,7 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 	if err := json.Unmarshal(tracked.Target, &target); err != nil {
 		return broken("decoding the target of stage %s: %w", id, err)
 	}
-	var requests []manager.StepRequest
+	var requests []api.StepRequest
 	var rows []store.Step
 	var failed []engine.Event
 	for _, step := range c.Steps {
@@ -210,12 +222,10 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 		requests = append(requests, request)
 		rows = append(rows, store.Step{Stage: id, ID: request.ID, Node: step.Node, Attempt: max(step.Attempt, 1)})
 	}
-	if err := s.store.Update(ctx, func(tx *store.Tx) error { return tx.TrackSteps(m.Account, rows) }); err != nil {
-		return err
-	}
 	if len(requests) == 0 {
 		return s.remove(ctx, m, failed...)
 	}
+	s.own.add(id, rows...)
 	_, err = s.cfg.Manager.AppendSteps(ctx, m.Account, id, requests)
 	if errors.Is(err, manager.ErrInvalid) {
 		var refused []engine.Event
@@ -233,7 +243,7 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 }
 
 // appendEach appends steps one by one, and returns the events of those that the manager refuses.
-func (s *Service) appendEach(ctx context.Context, account, id string, requests []manager.StepRequest, rows []store.Step) (failed []engine.Event, err error) {
+func (s *Service) appendEach(ctx context.Context, account, id string, requests []api.StepRequest, rows []store.Step) (failed []engine.Event, err error) {
 	for i := range requests {
 		_, err := s.cfg.Manager.AppendSteps(ctx, account, id, requests[i:i+1])
 		switch {

@@ -9,8 +9,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
 // Errors of the service's methods, for errors.Is.
@@ -31,15 +33,16 @@ var (
 // Manager is the part of a manager that the service needs. [manager.Manager] implements it.
 type Manager interface {
 	Accounts() []string
-	SubmitStage(ctx context.Context, account string, req manager.StageRequest) (manager.Stage, error)
-	AppendSteps(ctx context.Context, account, id string, steps []manager.StepRequest) (manager.Stage, error)
-	FinishStage(ctx context.Context, account, id string) (manager.Stage, error)
-	RenewStage(ctx context.Context, account, id string) (manager.Stage, error)
-	AbortStage(ctx context.Context, account, id string) (manager.Stage, error)
-	AbortStep(ctx context.Context, account, id, step string) (manager.Stage, error)
-	Stage(account, id string) (manager.Stage, error)
-	Step(account, id, step string) (manager.StepState, error)
+	SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error)
+	AppendSteps(ctx context.Context, account, id string, steps []api.StepRequest) (api.Stage, error)
+	FinishStage(ctx context.Context, account, id string) (api.Stage, error)
+	RenewStage(ctx context.Context, account, id string) (api.Stage, error)
+	AbortStage(ctx context.Context, account, id string) (api.Stage, error)
+	AbortStep(ctx context.Context, account, id, step string) (api.Stage, error)
+	Stage(account, id string) (api.Stage, error)
+	Step(account, id, step string) (api.StepState, error)
 	Events(account string, after uint64) manager.Feed
+	EndedStages(ctx context.Context, account string, after uint64, limit int) (api.NumberedStages, error)
 }
 
 // Settings say where stages run, what connectors are, and which step types there are besides
@@ -65,6 +68,14 @@ type Config struct {
 	// Database is a file of SQLite, or a URL that begins with postgres://. Several services
 	// may share a PostgreSQL database. A file is for one process.
 	Database string
+	// Logs reads the logs of steps for the API. The service does not close it. Nil means that the API has no logs.
+	Logs Logs
+	// Streams carries the messages between services, which may then share their load: streams.Redis of the package
+	// below. The database keeps each message until it is handled, so that this Redis may lose everything. All
+	// services on one database need the same Redis and Prefix, which defaults to
+	// "dlite:pipelines". Nil means that each service handles the messages that it sends, and
+	// messages that others have left in the database.
+	Streams func(ctx context.Context, consumer string) (store.Streams, error)
 	// Settings apply to all accounts.
 	Settings Settings
 	// Templates returns the text of a template by its reference without scope, and its
@@ -73,8 +84,13 @@ type Config struct {
 	// Keys encrypt the secrets of webhooks in the database: random bytes, 16 or more each. The first key encrypts, and
 	// all of them decrypt. All services on one database need the same keys. Without keys, the service refuses webhooks.
 	Keys [][]byte
-	// Retention is how long ended runs are kept. Defaults to 90 days.
+	// Retention is how long ended runs, and ended stages without a run, are kept. Defaults to 90
+	// days.
 	Retention time.Duration
+	// MaxHistory bounds their size in bytes, as the database stores their data, without indexes:
+	// above it, the service removes those that ended first. Those of the last minute always stay.
+	// The service looks every minute. Defaults to 10 GiB. A negative value is no bound.
+	MaxHistory int64
 	// MaxActive is the number of runs of an account that have not ended. Defaults to 10,000.
 	MaxActive int
 	// Lease is how long the manager keeps a stage without a sign of any service. Defaults to
@@ -121,11 +137,14 @@ func (c *Config) setDefaults() error {
 	if c.Retention == 0 {
 		c.Retention = 90 * 24 * time.Hour
 	}
+	if c.MaxHistory == 0 {
+		c.MaxHistory = 10 << 30
+	}
 	if c.Lease == 0 {
 		c.Lease = 2 * time.Minute
 	}
 	if c.tuning.claim == 0 {
-		c.tuning.claim = defaultClaim
+		c.tuning.claim = min(defaultClaim, c.Lease/4)
 	}
 	if c.tuning.tries == 0 {
 		c.tuning.tries = defaultTries

@@ -7,18 +7,19 @@ import (
 	"math/rand/v2"
 	"runtime/debug"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
 const (
-	eventWorkers   = 2
-	commandWorkers = 4
-	// batch is how many messages a worker claims at a time.
+	eventWorkers   = 6
+	commandWorkers = 6
+	// batch is how many messages a process claims at a time.
 	batch = 64
-	// defaultClaim is how long a worker has for them without a sign of life. If its process dies,
-	// another one gets them after that.
+	// defaultClaim is how long a process has for them without a sign of life, or a quarter of the lease of stages if that
+	// is shorter. If it dies, another one gets them after that.
 	defaultClaim = 30 * time.Second
 	// handling bounds the time for the messages of one run.
 	handling = time.Minute
@@ -30,8 +31,6 @@ const (
 	// becomes a dead letter. It leaves minutes, because a newer version of the service may be
 	// starting that understands it.
 	defaultTries = 20
-	// maxPause bounds the time between tries.
-	maxPause = 10 * time.Second
 )
 
 // brokenError reports that a message cannot be handled by this version of the service, however
@@ -47,67 +46,94 @@ func broken(format string, args ...any) error { return brokenError{fmt.Errorf(fo
 // returns the error of the first that it has not.
 type handler func(context.Context, []store.Message) error
 
-// consume handles the messages of a topic until ctx ends.
-func (s *Service) consume(ctx context.Context, topic string, handle handler) {
-	for ctx.Err() == nil {
+// consume handles the messages of a topic until ctx ends. Messages that a transaction of this process sends come to its
+// queue at once; the others, for example those that are due later or that a dead process had, are claimed.
+func (s *Service) consume(ctx context.Context, topic string, workers int, handle handler) {
+	q := s.queues[topic]
+	claimed := q // gets the messages that this process claims in the database
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for group := q.next(ctx); group != nil; group = q.next(ctx) {
+				s.handleGroup(ctx, group, handle)
+				if ctx.Err() == nil {
+					q.release(group)
+				}
+			}
+		})
+	}
+	if s.streams == nil {
+		running.Go(func() {
+			s.every(ctx, s.cfg.tuning.claim/3, func(ctx context.Context) error { return s.keepClaims(ctx, q) })
+		})
+	} else {
+		claimed = s.outgoing[topic]
+		s.carry(ctx, topic, claimed, q, &running)
+	}
+	for tries := 1; ctx.Err() == nil; {
 		woken := s.store.Wake(topic)
-		// An owner must be unique among all claims of all processes.
-		owner := strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // it is no secret
-		claimed, err := s.store.Claim(ctx, topic, owner, time.Now(), s.cfg.tuning.claim, batch)
-		if err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn().Err(err).Str("topic", topic).Msg("pipelines: the database does not answer")
-		}
-		if len(claimed) == batch { // there may be more for another worker
-			s.store.Notify(topic)
-		}
-		if len(claimed) > 0 {
-			s.handleAll(ctx, claimed, handle)
+		room := min(batch, claimed.room())
+		if room <= 0 {
+			select {
+			case <-ctx.Done():
+			case <-claimed.space:
+			}
 			continue
 		}
-		s.wait(ctx, topic, woken)
-	}
-}
-
-// handleAll handles claimed messages, and keeps their claim meanwhile.
-func (s *Service) handleAll(ctx context.Context, claimed []store.Message, handle handler) {
-	kept, stop := context.WithCancel(ctx)
-	defer stop()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		s.keepClaim(kept, claimed)
-	}()
-	for _, group := range byRun(claimed) {
-		if ctx.Err() != nil {
-			break
+		messages, err := s.store.Claim(ctx, topic, s.owner, time.Now(), s.cfg.tuning.claim, room)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.cfg.Logger.Warn().Err(err).Str("topic", topic).Msg("pipelines: messages cannot be claimed in the database and will be again")
+			}
+			pause(ctx, pauseAfter(tries)) // messages may be due: a full disk can be read
+			tries++
+			continue
 		}
-		s.handleGroup(ctx, group, handle)
+		tries = 1
+		claimed.add(messages)
+		if len(messages) < room {
+			s.wait(ctx, topic, woken)
+		}
 	}
-	stop()
-	<-done
-	if ctx.Err() != nil && !s.cfg.tuning.abrupt {
-		release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
-		defer cancel()
-		if err := s.store.Release(release, claimed); err != nil {
+	running.Wait()
+	if s.cfg.tuning.abrupt {
+		return
+	}
+	release, cancel := context.WithTimeout(context.WithoutCancel(ctx), releasing)
+	defer cancel()
+	left := q.claimedBefore(time.Now().Add(time.Hour))
+	if claimed != q {
+		s.settle(release, left)
+		left = append(left, claimed.claimedBefore(time.Now().Add(time.Hour))...)
+	}
+	if len(left) > 0 {
+		if err := s.store.Release(release, left); err != nil {
 			s.cfg.Logger.Warn().Err(err).Msg("pipelines: messages that were not handled return when their claim ends")
 		}
 	}
 }
 
-// keepClaim extends the claim of messages until ctx ends.
-func (s *Service) keepClaim(ctx context.Context, claimed []store.Message) {
-	tick := time.NewTicker(s.cfg.tuning.claim / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := s.store.Keep(ctx, claimed, time.Now().Add(s.cfg.tuning.claim)); err != nil && ctx.Err() == nil {
-			s.cfg.Logger.Warn().Err(err).Msg("pipelines: another process may get the messages that this one handles")
-		}
+// keepClaims extends the claims of messages that wait or are being handled.
+func (s *Service) keepClaims(ctx context.Context, q *queue) error {
+	old := q.claimedBefore(time.Now().Add(-s.cfg.tuning.claim / 4))
+	if len(old) == 0 {
+		return nil
 	}
+	return s.store.Keep(ctx, old, time.Now().Add(s.cfg.tuning.claim))
+}
+
+// taker returns how transactions give messages to the queue of a topic.
+func (s *Service) taker(topic string) store.Taker {
+	q := s.queues[topic]
+	if s.streams != nil {
+		q = s.outgoing[topic]
+	}
+	return store.Taker{Owner: s.owner, Claim: s.cfg.tuning.claim, Room: q.room, Take: q.add}
+}
+
+// newOwner returns a name for a process, which is unique among all processes.
+func newOwner() string {
+	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36) //nolint:gosec // it is no secret
 }
 
 // wait waits for a message of a topic.
@@ -125,26 +151,13 @@ func (s *Service) wait(ctx context.Context, topic string, woken <-chan struct{})
 	}
 }
 
-// byRun groups messages by their run and lane, in their order.
-func byRun(messages []store.Message) [][]store.Message {
-	index := map[[3]string]int{}
-	var groups [][]store.Message
-	for _, m := range messages {
-		key := [3]string{m.Account, m.Run, m.Lane}
-		i, ok := index[key]
-		if !ok {
-			i = len(groups)
-			index[key] = i
-			groups = append(groups, nil)
-		}
-		groups[i] = append(groups[i], m)
-	}
-	return groups
-}
-
 func (s *Service) handleGroup(ctx context.Context, group []store.Message, handle handler) {
 	err := s.try(ctx, group, handle)
-	if err == nil || ctx.Err() != nil {
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil {
+		s.settle(ctx, group)
 		return
 	}
 	if len(group) > 1 { // one message must not keep the others
@@ -153,6 +166,7 @@ func (s *Service) handleGroup(ctx context.Context, group []store.Message, handle
 		}
 		return
 	}
+	s.settle(ctx, group) // before the database sends it again
 	if errors.Is(err, store.ErrStale) {
 		return
 	}
@@ -182,9 +196,4 @@ func (s *Service) try(ctx context.Context, group []store.Message, handle handler
 		}
 	}()
 	return handle(ctx, group)
-}
-
-// pauseAfter returns the pause after a number of tries: 50 ms, doubled each time.
-func pauseAfter(tries int) time.Duration {
-	return min(maxPause, 50*time.Millisecond<<min(max(tries-1, 0), 12))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
@@ -19,7 +20,7 @@ func (s *Service) deliver(ctx context.Context, messages []store.Message) error {
 		return apply(tx, live, messages)
 	})
 	if errors.Is(err, ErrNotFound) || errors.Is(err, errEnded) { // the run has expired or ended
-		return s.store.Update(ctx, func(tx *store.Tx) error { return done(tx, messages) })
+		return s.store.Update(ctx, func(tx *store.Tx) error { return tx.Done(messages...) })
 	}
 	return err
 }
@@ -70,21 +71,13 @@ func (s *Service) edit(ctx context.Context, key runKey, fn func(*store.Tx, *stor
 		return err
 	}
 	if live != nil && run.Ended.IsZero() {
-		s.cache.put(key, live)
+		s.cache.keep(live)
 	}
-	s.announceChange(key)
+	s.announceChange(run)
 	if before.IsZero() && !run.Ended.IsZero() {
+		s.counts.end(key.account, run.Status)
 		s.cfg.Logger.Info().Str("account", key.account).Str("run", key.id).Str("pipeline", run.Pipeline).Str("status", run.Status).
 			Msg("run ended")
-	}
-	return nil
-}
-
-func done(tx *store.Tx, messages []store.Message) error {
-	for _, m := range messages {
-		if err := tx.Done(m); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -104,7 +97,7 @@ func apply(tx *store.Tx, live *liveRun, messages []store.Message) error {
 	if err := turn.save(tx); err != nil {
 		return err
 	}
-	return done(tx, messages)
+	return tx.Done(messages...)
 }
 
 // runTurn collects what events change in a run.
@@ -143,6 +136,7 @@ func (t *runTurn) save(tx *store.Tx) error {
 			return fmt.Errorf("encoding node %s: %w", path, err)
 		}
 		nodes = append(nodes, store.Node{Path: path, Data: data})
+		t.live.count(nodes[len(nodes)-1])
 	}
 	if err := t.live.summarise(); err != nil {
 		return err
@@ -189,15 +183,21 @@ func (l *liveRun) setFacts(f facts) (err error) {
 	return nil
 }
 
-// send turns commands into messages. A timer is an event that is due later.
+// send turns commands into messages. A timer is an event that is due later. Steps are tracked before the manager has
+// them, so that their events are recognised.
 func send(tx *store.Tx, run *store.Run, commands []engine.Command) error {
+	var messages []store.Message
+	var tracked []store.Step
 	for i := range commands {
 		c := &commands[i]
 		if c.Kind == engine.SetTimer {
 			e := engine.Event{Kind: engine.TimerFired, Node: c.Node, Attempt: c.Attempt, Timer: c.Timer}
-			if err := sendEvent(tx, run.Account, run.ID, string(c.Timer)+"/"+strconv.FormatInt(c.Due.UnixMilli(), 10), e, c.Due); err != nil {
+			m, err := eventMessage(run.Account, run.ID, string(c.Timer)+"/"+strconv.FormatInt(c.Due.UnixMilli(), 10), e)
+			if err != nil {
 				return err
 			}
+			m.Due = c.Due
+			messages = append(messages, m)
 			continue
 		}
 		data, err := json.Marshal(c)
@@ -208,35 +208,54 @@ func send(tx *store.Tx, run *store.Run, commands []engine.Command) error {
 		if c.Kind == engine.AbortStep {
 			stage, attempt = c.Stage, c.StageAttempt
 		}
-		err = tx.Send(store.Message{
-			Topic: topicCommands, Account: run.Account, Run: run.ID, Name: commandName(run, c), Data: data,
+		if c.Kind == engine.AppendSteps {
+			id := stageID(run.ID, c.Node, c.Attempt)
+			for _, step := range c.Steps {
+				tracked = append(tracked, store.Step{Stage: id, ID: steps.ID(step), Node: step.Node, Attempt: max(step.Attempt, 1)})
+			}
+		}
+		messages = append(messages, store.Message{
+			Topic: topicCommands, Account: run.Account, Run: run.ID, Name: commandName(run.Account, run.ID, c), Data: data,
 			Lane: strings.Join([]string{run.Account, run.ID, stage, strconv.Itoa(attempt)}, "/"),
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
+	if err := tx.TrackSteps(run.Account, tracked); err != nil {
+		return err
+	}
+	return tx.Send(messages...)
 }
 
 // commandName identifies a command among those that wait.
-func commandName(run *store.Run, c *engine.Command) string {
-	parts := []string{"command", run.Account, run.ID, string(c.Kind), c.Node, strconv.Itoa(c.Attempt)}
+func commandName(account, run string, c *engine.Command) string {
+	parts := []string{"command", account, run, string(c.Kind), c.Node, strconv.Itoa(c.Attempt)}
 	for _, step := range c.Steps {
 		parts = append(parts, step.Node, strconv.Itoa(step.Attempt))
 	}
 	return digest(parts)
 }
 
-// sendEvent sends an event to a run. Events with the same kind, node, attempt and detail are one
+// sendEvents sends events to a run.
+func sendEvents(tx *store.Tx, account, run, detail string, events ...engine.Event) error {
+	messages := make([]store.Message, 0, len(events))
+	for _, e := range events {
+		m, err := eventMessage(account, run, detail, e)
+		if err != nil {
+			return err
+		}
+		messages = append(messages, m)
+	}
+	return tx.Send(messages...)
+}
+
+// eventMessage returns the message of an event. Events with the same kind, node, attempt and detail are one
 // while they wait.
-func sendEvent(tx *store.Tx, account, run, detail string, e engine.Event, due time.Time) error {
+func eventMessage(account, run, detail string, e engine.Event) (store.Message, error) {
 	data, err := json.Marshal(e)
 	if err != nil {
-		return fmt.Errorf("encoding the event %s of %s: %w", e.Kind, e.Node, err)
+		return store.Message{}, fmt.Errorf("encoding the event %s of %s: %w", e.Kind, e.Node, err)
 	}
-	return tx.Send(store.Message{
-		Topic: topicEvents, Account: account, Run: run, Due: due, Data: data,
+	return store.Message{
+		Topic: topicEvents, Account: account, Run: run, Data: data,
 		Name: digest([]string{"event", account, run, string(e.Kind), e.Node, strconv.Itoa(e.Attempt), detail}),
-	})
+	}, nil
 }

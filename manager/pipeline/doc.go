@@ -3,7 +3,7 @@
 //
 //	s, err := pipeline.New(ctx, pipeline.Config{Manager: m, Database: "/var/lib/dlite/pipelines.db"})
 //	defer s.Close()
-//	run, err := s.Start(ctx, "account", pipeline.Request{YAML: text})
+//	run, err := s.Start(ctx, "account", api.RunRequest{YAML: text})
 //	run, err = s.Wait(ctx, "account", run.ID)
 //
 // # The data
@@ -24,6 +24,11 @@
 // third one turns the events of the manager into messages. Every part may repeat its work after a
 // crash: messages, stages and steps have ids, and an event that has been applied has no
 // further effect.
+//
+// The transaction that sends a message also claims it for its process, which has the run in
+// memory. Other processes get the messages that a process has no room for, and those of a
+// process that has died. With Config.Streams, messages travel on Redis Streams to any process
+// of a consumer group instead, see carry.go.
 //
 // Start reading at service.go, then deliver.go, command.go and follow.go. The rules of runs are in
 // internal/engine, the YAML in internal/definition, the expressions in internal/expression.

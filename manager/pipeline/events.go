@@ -11,75 +11,66 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
-	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// Change is a change of a run: its new state and the nodes that have changed.
-type Change struct {
-	Run   Run    `json:"run"`
-	Nodes []Node `json:"nodes"`
-}
-
 // Changes returns the changes of a run since a version; 0 returns everything. It waits for a
 // change until ctx ends. It fails with [ErrNotFound].
-func (s *Service) Changes(ctx context.Context, account, id string, since int64) (Change, error) {
+func (s *Service) Changes(ctx context.Context, account, id string, since int64) (api.RunChange, error) {
 	head, err := s.await(ctx, account, id, func(run *store.Run) bool { return run.Version > since })
 	if err != nil {
-		return Change{}, err
+		return api.RunChange{}, err
 	}
 	return s.changesOf(ctx, head, since)
 }
 
 // await returns a run, without its nodes, as soon as it is as wanted.
 func (s *Service) await(ctx context.Context, account, id string, wanted func(*store.Run) bool) (*store.Run, error) {
-	for {
-		head, err := s.check(ctx, account, id, wanted)
-		if head != nil || err != nil {
-			return head, err
-		}
-	}
-}
-
-// check returns a run if it is as wanted. Otherwise it waits for a change.
-func (s *Service) check(ctx context.Context, account, id string, wanted func(*store.Run) bool) (*store.Run, error) {
-	changed, stop := s.changes(runKey{account, id})
+	changes, stop := s.watch(runKey{account, id})
 	defer stop()
 	head, err := s.head(ctx, account, id)
-	if err != nil || wanted(head) {
-		return head, err
+	for err == nil && !wanted(head) {
+		latest, changed := changes()
+		if latest != nil && latest.Version > head.Version {
+			head = latest
+			continue
+		}
+		var timeout bool
+		if timeout, err = waitFor(ctx, changed); timeout {
+			head, err = s.head(ctx, account, id)
+		}
 	}
-	return nil, waitFor(ctx, changed)
+	return head, err
 }
 
-// waitFor waits for a change by this process, or for the time after which another process may
-// have made one.
-func waitFor(ctx context.Context, changed <-chan struct{}) error {
+// waitFor waits for a change by this process. It reports a time-out after the time in which another process may have
+// made one.
+func waitFor(ctx context.Context, changed <-chan struct{}) (timeout bool, err error) {
 	timer := time.NewTimer(poll)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return false, ctx.Err()
 	case <-changed:
+		return false, nil
 	case <-timer.C:
+		return true, nil
 	}
-	return nil
 }
 
-func (s *Service) changesOf(ctx context.Context, head *store.Run, since int64) (Change, error) {
+func (s *Service) changesOf(ctx context.Context, head *store.Run, since int64) (api.RunChange, error) {
 	rows, err := s.store.Changes(ctx, head.Account, head.ID, since)
 	if err != nil {
-		return Change{}, err
+		return api.RunChange{}, err
 	}
-	c := Change{Run: summary(head), Nodes: make([]Node, 0, len(rows))}
+	c := api.RunChange{Run: summary(head), Nodes: make([]api.Node, 0, len(rows))}
 	for _, row := range rows {
-		var n engine.Node
-		if err := json.Unmarshal(row.Data, &n); err != nil {
-			return Change{}, fmt.Errorf("decoding node %s of run %s: %w", row.Path, head.ID, err)
+		n, err := decodeNode(head.ID, row)
+		if err != nil {
+			return api.RunChange{}, err
 		}
-		node := nodeOf(&n)
-		node.setStage(head.ID, &n)
-		c.Nodes = append(c.Nodes, node)
+		c.Nodes = append(c.Nodes, nodeOf(head.ID, n))
 	}
 	return c, nil
 }
@@ -89,7 +80,7 @@ func (s *Service) changesOf(ctx context.Context, head *store.Run, since int64) (
 const heartbeat = 15 * time.Second
 
 // events streams the changes of a run until it has ended.
-func (a *api) events(w http.ResponseWriter, r *http.Request) {
+func (a *handlers) events(w http.ResponseWriter, r *http.Request) {
 	if !knownParameters(w, r, "since") {
 		return
 	}
@@ -140,7 +131,7 @@ func (a *api) events(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func writeChange(w http.ResponseWriter, stream *http.ResponseController, change Change) error {
+func writeChange(w http.ResponseWriter, stream *http.ResponseController, change api.RunChange) error {
 	b, err := json.Marshal(change)
 	if err != nil {
 		return fmt.Errorf("encoding a change: %w", err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
 )
@@ -18,11 +18,14 @@ import (
 type Explanation struct {
 	// Run has the nodes as such a run would leave them: skipped nodes with the values that
 	// decided it, and the expressions with their values.
-	Run Run `json:"run"`
+	Run api.Run `json:"run"`
 	// Plans are the requests to the manager and the author's conditions, by the path of the node.
 	Plans map[string]Plan `json:"plans"`
 	// Assumed are outputs that were not given. Each has a placeholder as its value.
 	Assumed []string `json:"assumed,omitempty"`
+	// Missing are the connectors that the settings do not have, with their kinds. Without them the
+	// run would fail.
+	Missing map[string]string `json:"missing,omitempty"`
 }
 
 // Plan is how a node would run.
@@ -35,22 +38,25 @@ type Plan struct {
 	// Timeout is the time-out of a step or a stage. 0 means none.
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Stage opens the stage, and Step is the step as the manager gets it.
-	Stage *manager.StageRequest `json:"stage,omitempty"`
-	Step  *manager.StepRequest  `json:"step,omitempty"`
+	Stage *api.StageRequest `json:"stage,omitempty"`
+	Step  *api.StepRequest  `json:"step,omitempty"`
 }
 
-// Explain returns the run that a request would start if everything succeeded. It uses the rules of
+// Explain returns the run that a request would start if everything succeeded. It assumes the
+// connectors that the settings do not have, and names them. It uses the rules of
 // real runs, and neither a manager nor a database. Outputs are the outputs of steps, for
 // example build.VERSION for the output VERSION of the step build. The name of the step may be
 // preceded by as much of its path as is needed. Templates may be nil. Explain fails with
 // [ErrInvalid], and with [Problems] if the pipeline has errors.
-func Explain(ctx context.Context, req Request, outputs map[string]string, settings Settings, templates func(ref, version string) (Source, bool)) (Explanation, error) {
+func Explain(ctx context.Context, req api.RunRequest, outputs map[string]string, settings Settings, templates func(ref, version string) (Source, bool)) (Explanation, error) {
 	table, err := steps.New(settings)
 	if err != nil {
 		return Explanation{}, fmt.Errorf("the settings of pipelines: %w", err)
 	}
-	s := &Service{cfg: Config{Settings: settings, Templates: templates}}
-	live, err := s.prepare(ctx, "explain", &req)
+	missing := map[string]string{}
+	table = table.Assuming(missing)
+	s := &Service{cfg: Config{Settings: settings, Templates: templates}, table: table}
+	live, err := s.prepare(ctx, "explain", &request{RunRequest: req})
 	if err != nil {
 		return Explanation{}, err
 	}
@@ -70,7 +76,7 @@ func Explain(ctx context.Context, req Request, outputs map[string]string, settin
 	if err := live.summarise(); err != nil {
 		return Explanation{}, err
 	}
-	e := Explanation{Run: detail(&live.liveRun), Plans: map[string]Plan{}, Assumed: slices.Sorted(maps.Keys(x.assumed))}
+	e := Explanation{Run: detail(&live.liveRun), Plans: map[string]Plan{}, Assumed: slices.Sorted(maps.Keys(x.assumed)), Missing: missing}
 	for _, n := range live.state.Nodes {
 		if plan, ok := x.plans[n.Source]; ok {
 			if sent := x.sent[n.Path]; sent != nil {

@@ -1,12 +1,14 @@
 package pipeline_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -63,7 +65,7 @@ pipeline:
 func TestAnExplanationDecidesAsARunWithTheGivenOutputs(t *testing.T) {
 	t.Parallel()
 	const release = "pipeline.stages.build.spec.execution.steps.release"
-	for given, want := range map[string]pipeline.Status{
+	for given, want := range map[string]string{
 		"version.VERSION=1.2":                        "SUCCEEDED",
 		"steps.version.VERSION=1.2":                  "SUCCEEDED",
 		"version.output.outputVariables.VERSION=1.3": "SKIPPED",
@@ -73,7 +75,7 @@ func TestAnExplanationDecidesAsARunWithTheGivenOutputs(t *testing.T) {
 		if name, value, ok := strings.Cut(given, "="); ok {
 			outputs[name] = value
 		}
-		e, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: conditional}, outputs, pipeline.Settings{}, nil)
+		e, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: conditional}, outputs, pipeline.Settings{}, nil)
 		require.NoError(t, err)
 		n := node(t, e.Run, ".release")
 		assert.Equal(t, want, n.Status, "%s\n%s", given, tree(e.Run))
@@ -94,33 +96,34 @@ func TestAnExplanationDecidesAsARunWithTheGivenOutputs(t *testing.T) {
 
 func TestAnExplanationHasEveryNodeWithItsPlan(t *testing.T) {
 	t.Parallel()
-	e, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: conditional}, nil, pipeline.Settings{}, nil)
+	e, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: conditional}, nil, pipeline.Settings{}, nil)
 	require.NoError(t, err)
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), e.Run.Status, tree(e.Run))
+	assert.Equal(t, "SUCCEEDED", e.Run.Status, tree(e.Run))
 	stage := e.Plans["pipeline.stages.build"].Stage
 	require.NotNil(t, stage)
 	assert.Equal(t, "local", stage.Infra)
 	assert.Contains(t, stage.Selectors, "arm64")
 	assert.Equal(t, []string{"AllErrors: Ignore"}, e.Plans["pipeline.stages.build.spec.execution.steps.again_1"].Failure)
-	assert.Equal(t, pipeline.Status("SKIPPED"), node(t, e.Run, ".broken").Status)
+	assert.Equal(t, "SKIPPED", node(t, e.Run, ".broken").Status)
 }
 
 func TestAnOutputOfAStepThatDoesNotRunIsRefused(t *testing.T) {
 	t.Parallel()
-	_, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: conditional}, map[string]string{"versions.VERSION": "1"}, pipeline.Settings{}, nil)
+	_, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: conditional}, map[string]string{"versions.VERSION": "1"}, pipeline.Settings{}, nil)
 	require.ErrorIs(t, err, pipeline.ErrInvalid)
 	require.ErrorContains(t, err, "versions.VERSION")
 }
 
-func TestAnExplanationOfAConnectorThatDoesNotExistFailsTheStage(t *testing.T) {
+func TestAnExplanationOfAConnectorOfAnotherKindFailsTheStep(t *testing.T) {
 	t.Parallel()
 	text := strings.Replace(conditional, "image: alpine", "{image: alpine, connectorRef: missing", 1)
 	text = strings.Replace(text, "{image: alpine, connectorRef: missing", "image: alpine\n                    connectorRef: missing", 1)
-	e, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: text}, map[string]string{"version.VERSION": "1.2"}, pipeline.Settings{}, nil)
+	e, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: text}, map[string]string{"version.VERSION": "1.2"},
+		settingsOf(t, `{"connectors":{"missing":{"kind":"git","url":"https://git.example"}}}`), nil)
 	require.NoError(t, err)
 	n := node(t, e.Run, ".release")
-	assert.Equal(t, pipeline.Status("FAILED"), n.Status)
-	assert.Contains(t, n.Reason, "missing")
+	assert.Equal(t, "FAILED", n.Status)
+	assert.Contains(t, n.Reason, "of the kind git")
 }
 
 func TestARunFromAStageLeavesOutTheStagesBeforeIt(t *testing.T) {
@@ -130,12 +133,12 @@ func TestARunFromAStageLeavesOutTheStagesBeforeIt(t *testing.T) {
 			"execution: {steps: [{step: {identifier: s, name: s, type: Run, spec: {command: echo}}}]}}}}"
 	}
 	text := "pipeline: {identifier: p, name: p, stages: [" + stage("a") + ", {parallel: [" + stage("b") + ", " + stage("c") + "]}, " + stage("d") + "]}"
-	e, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: text, From: "c"}, nil, pipeline.Settings{}, nil)
+	e, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: text, From: "c"}, nil, pipeline.Settings{}, nil)
 	require.NoError(t, err)
-	for id, want := range map[string]pipeline.Status{"a": "SKIPPED", "b": "SUCCEEDED", "c": "SUCCEEDED", "d": "SUCCEEDED"} {
+	for id, want := range map[string]string{"a": "SKIPPED", "b": "SUCCEEDED", "c": "SUCCEEDED", "d": "SUCCEEDED"} {
 		assert.Equal(t, want, node(t, e.Run, "stages."+id).Status, id)
 	}
-	for want, req := range map[string]pipeline.Request{
+	for want, req := range map[string]api.RunRequest{
 		`no stage "x"`: {From: "x"}, "cannot be combined": {From: "a", Stages: []string{"a"}},
 	} {
 		req.YAML = text
@@ -150,12 +153,46 @@ func TestStepTypesOfTheSettingsAreKnown(t *testing.T) {
 	text := strings.Replace(conditional, "type: Run\n                  spec: {command: echo}", "type: Scan\n                  spec: {level: high}", 1)
 	require.Contains(t, text, "Scan")
 	settings := pipeline.Settings{}
-	assert.True(t, pipeline.Lint(pipeline.Request{YAML: text}, settings, nil).Errors())
+	assert.True(t, pipeline.Lint(api.RunRequest{YAML: text}, settings, nil).Errors())
 	yaml := "types: {Scan: {image: 'example/scan:1', settings: [{field: level, variable: LEVEL}]}}"
 	settings, err := pipeline.ReadSettings([]byte(yaml))
 	require.NoError(t, err)
-	assert.False(t, pipeline.Lint(pipeline.Request{YAML: text}, settings, nil).Errors())
-	e, err := pipeline.Explain(t.Context(), pipeline.Request{YAML: text}, nil, settings, nil)
+	assert.False(t, pipeline.Lint(api.RunRequest{YAML: text}, settings, nil).Errors())
+	e, err := pipeline.Explain(t.Context(), api.RunRequest{YAML: text}, nil, settings, nil)
 	require.NoError(t, err)
 	assert.Contains(t, string(e.Plans["pipeline.stages.build.spec.execution.steps.again_0"].Step.Data), "PLUGIN_LEVEL")
+}
+
+func TestAnExplanationAssumesConnectorsAndNamesThem(t *testing.T) {
+	t.Parallel()
+	e, err := pipeline.Explain(t.Context(), api.RunRequest{Inputs: map[string]string{"codebase.build": "tag:v1"}, YAML: `
+pipeline:
+  identifier: c
+  name: c
+  properties: {ci: {codebase: {connectorRef: account.source, repoName: web, build: <+input>}}}
+  stages:
+    - stage:
+        identifier: build
+        name: build
+        type: CI
+        spec:
+          cloneCodebase: true
+          runtime: {type: Docker, spec: {}}
+          execution:
+            steps:
+              - step: {identifier: a, name: a, type: Run, spec: {image: "tool:1", connectorRef: images, command: "echo <+codebase.tag>"}}
+              - step: {identifier: b, name: b, type: SaveCacheS3, spec: {connectorRef: org.cloud, bucket: b, region: r, key: k, sourcePaths: [a]}}
+`}, nil, pipeline.Settings{}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "SUCCEEDED", e.Run.Status)
+	assert.Equal(t, map[string]string{"source": "git", "images": "registry", "cloud": "aws"}, e.Missing)
+	assert.Contains(t, string(e.Plans["pipeline.stages.build.spec.execution.steps.a"].Step.Data), `"image":"tool:1"`)
+	assert.Contains(t, string(e.Plans["pipeline.stages.build"].Stage.Init), `https://source.invalid/web`)
+}
+
+func settingsOf(t *testing.T, text string) pipeline.Settings {
+	t.Helper()
+	var s pipeline.Settings
+	require.NoError(t, json.Unmarshal([]byte(text), &s))
+	return s
 }

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"context"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // RenewBefore renews the leases that were last renewed before a time.
@@ -26,3 +28,27 @@ func Tuned(cfg Config, claim time.Duration, tries int, abrupt bool) Config {
 
 // FireDue starts the runs of the cron triggers that are due at a time.
 func (s *Service) FireDue(ctx context.Context, at time.Time) error { return s.fireDue(ctx, at) }
+
+// Feed is the feed of a [Remote] whose stream counts how often it is opened again.
+type Feed struct {
+	remoteFeed
+
+	reopened int
+}
+
+// NewFeed returns a feed that knows the events up to a number of the managers.
+func NewFeed(newest uint64) *Feed {
+	f := &Feed{remoteFeed: remoteFeed{changed: make(chan struct{})}}
+	f.miss(newest)
+	f.reopen = func() { f.reopened++ }
+	return f
+}
+
+// Compare compares the stream with the newest event of an answer.
+func (f *Feed) Compare(applied uint64, now time.Time) { f.compare(applied, now) }
+
+// Add adds an event of the stream.
+func (f *Feed) Add(e api.Event) { f.add(e) }
+
+// Reopened returns how often the stream was ended to be opened again.
+func (f *Feed) Reopened() int { return f.reopened }

@@ -18,7 +18,7 @@ import (
 const minEvery = time.Minute
 
 // after returns the first time after at that a cron trigger has.
-func (t *Trigger) after(at time.Time) (time.Time, error) {
+func (t *savedTrigger) after(at time.Time) (time.Time, error) {
 	const mostCron = 256
 	if len(t.Cron) > mostCron || len(t.TimeZone) > mostCron {
 		return time.Time{}, fmt.Errorf("%w: cron and time_zone may have %d bytes each", ErrInvalid, mostCron)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
@@ -16,9 +16,9 @@ func TestTheEndOfAStageCarriesTheResultsOfItsSteps(t *testing.T) {
 	t.Parallel()
 	tracked := store.Stage{Account: "acme", ID: "r.build", Run: "r", Node: "pipeline.stages.build", Attempt: 1}
 	rows := map[string]store.Step{"test": {Stage: "r.build", ID: "test", Node: "pipeline.stages.build.spec.execution.steps.test", Attempt: 1}}
-	state := manager.Stage{
-		Status: manager.Success,
-		Steps:  []manager.StepState{{ID: "test", Status: manager.Success, OutputVars: map[string]string{"V": "1"}}, {ID: "other", Status: manager.Success}},
+	state := api.Stage{
+		Status: api.Success,
+		Steps:  []api.StepState{{ID: "test", Status: api.Success, OutputVars: map[string]string{"V": "1"}}, {ID: "other", Status: api.Success}},
 	}
 	f := &follower{sent: map[string]map[string]bool{"r.build": {"test": true}}}
 	events, _ := f.events(tracked, &state, rows)

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/trigger"
@@ -145,15 +146,15 @@ func nested(value any, most int) bool {
 }
 
 // ignores returns the reason why the trigger starts nothing for an event, or nothing.
-func (t *Trigger) ignores(e *trigger.Event) string {
+func (t *savedTrigger) ignores(e *trigger.Event) string {
 	if e.Type == trigger.Call {
 		return ""
 	}
 	events := t.Events
 	if len(events) == 0 {
-		events = []TriggerEvent{{Type: trigger.Push}, {Type: trigger.Tag}, {Type: trigger.PullRequest}}
+		events = []api.TriggerEvent{{Type: trigger.Push}, {Type: trigger.Tag}, {Type: trigger.PullRequest}}
 	}
-	matches := slices.ContainsFunc(events, func(wanted TriggerEvent) bool {
+	matches := slices.ContainsFunc(events, func(wanted api.TriggerEvent) bool {
 		known, actions := trigger.Actions(e.Type)
 		if len(wanted.Actions) > 0 {
 			actions = wanted.Actions
@@ -195,7 +196,7 @@ func (s *Service) startEvent(ctx context.Context, c *hookCall, index int, e *tri
 
 // prepareEvent returns the run of an event.
 func (s *Service) prepareEvent(ctx context.Context, c *hookCall, e *trigger.Event) (*preparedRun, error) {
-	const mostText = 256 // as Request.check
+	const mostText = 256 // as request.check
 	provider := trigger.Provider(c.trigger.Provider)
 	req := c.trigger.request()
 	req.Cause, req.Branch = "WEBHOOK", clip(printable(e.Branch), mostText)

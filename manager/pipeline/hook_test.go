@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -71,21 +72,7 @@ func postGitHub(tb testing.TB, url, event, id, body string) (int, hookAnswer) {
 }
 
 // echo writes values of a delivery to its outputs. The input title has no value in the pipeline.
-const echo = `
-pipeline:
-  identifier: echo
-  name: echo
-  variables: [{name: title, type: String, value: <+input>}]
-  stages:
-    - stage:
-        identifier: build
-        name: build
-        type: CI
-        spec:
-          platform: {os: Linux, arch: Amd64}
-          runtime: {type: Docker, spec: {}}
-          execution:
-            steps:
+var echo = oneStage("echo", `
               - step:
                   identifier: show
                   name: show
@@ -100,15 +87,16 @@ pipeline:
                       A: <+trigger.prTitle>
                       M: <+codebase.pullRequestBody>
                       B: <+trigger.payload.pull_request.head.ref>
-`
+  variables: [{name: title, type: String, value: <+input>}]
+`)
 
 func store(tb testing.TB, s *pipeline.Service, id, yaml string, sets map[string]string) {
 	tb.Helper()
-	_, err := s.SetPipeline(tb.Context(), account, pipeline.StoredPipeline{ID: id, YAML: yaml, InputSets: sets})
+	_, err := s.SetPipeline(tb.Context(), account, api.Pipeline{ID: id, YAML: yaml, InputSets: sets})
 	require.NoError(tb, err)
 }
 
-func setTrigger(tb testing.TB, s *pipeline.Service, t pipeline.Trigger) pipeline.Trigger {
+func setTrigger(tb testing.TB, s *pipeline.Service, t api.Trigger) api.Trigger {
 	tb.Helper()
 	out, err := s.SetTrigger(tb.Context(), account, t)
 	require.NoError(tb, err)
@@ -158,7 +146,7 @@ func TestValuesOfADeliveryAreNeverEvaluated(t *testing.T) {
 	for i := 0; i < len(all); i += 3 {
 		one := try{title: all[i], body: all[(i+1)%len(all)], branch: all[(i+2)%len(all)]}
 		id := fmt.Sprintf("t%d", i/50) // a webhook may start 60 runs in a minute
-		setTrigger(t, s, pipeline.Trigger{
+		setTrigger(t, s, api.Trigger{
 			ID: id, Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "echo", Inputs: map[string]string{"title": "<+trigger.prTitle>"},
 		})
 		status, out := postGitHub(t, hooks+account+"/"+id, "pull_request", fmt.Sprint(i), pullRequest(t, one.title, one.body, one.branch))
@@ -168,16 +156,16 @@ func TestValuesOfADeliveryAreNeverEvaluated(t *testing.T) {
 	}
 	for _, one := range tries {
 		r := wait(t, s, one.run)
-		assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, "%q: %s", one.title, tree(r))
+		assert.Equal(t, "SUCCEEDED", r.Status, "%q: %s", one.title, tree(r))
 		assert.Equal(t, map[string]string{
 			"TITLE": hexOf(one.title), "AGAIN": hexOf(one.title), "MESSAGE": hexOf(one.body), "BRANCH": hexOf(one.branch),
 		}, node(t, r, ".show").Outputs, "%q %q %q", one.title, one.body, one.branch)
 	}
 }
 
-func wait(tb testing.TB, s *pipeline.Service, id string) pipeline.Run {
+func wait(tb testing.TB, s *pipeline.Service, id string) api.Run {
 	tb.Helper()
-	ended := make(chan pipeline.Run, 1)
+	ended := make(chan api.Run, 1)
 	go func() {
 		r, err := s.Wait(tb.Context(), account, id)
 		if err == nil {
@@ -198,12 +186,12 @@ func TestACallWithoutAValidProofLearnsNothing(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1), withKeys)
 	store(t, s, "hello", hello, nil)
-	hook := pipeline.Trigger{ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"}
+	hook := api.Trigger{ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"}
 	setTrigger(t, s, hook)
 	off := hook
 	off.ID, off.Disabled = "off", true
 	setTrigger(t, s, off)
-	setTrigger(t, s, pipeline.Trigger{ID: "nightly", Kind: "cron", Cron: "0 0 1 1 *", Pipeline: "hello"})
+	setTrigger(t, s, api.Trigger{ID: "nightly", Kind: "cron", Cron: "0 0 1 1 *", Pipeline: "hello"})
 	hooks, body := serveHooks(t, s), pullRequest(t, "a", "b", "c")
 	wrong := []string{"X-GitHub-Event", "pull_request", "X-Hub-Signature-256", "sha256=" + signed(body+" ")}
 	for name, test := range map[string]struct {
@@ -227,7 +215,7 @@ func TestACallWithoutAValidProofLearnsNothing(t *testing.T) {
 		assert.Equal(t, 401, status, name)
 		assert.Equal(t, hookAnswer{Message: "the call is not signed for this webhook"}, out, name)
 	}
-	page, err := s.Runs(t.Context(), account, pipeline.Filter{})
+	page, err := s.Runs(t.Context(), account, api.RunFilter{})
 	require.NoError(t, err)
 	assert.Empty(t, page.Runs)
 
@@ -250,7 +238,7 @@ func TestARepeatedDeliveryStartsNothing(t *testing.T) {
 	s := newService(t, newManager(t, 1), withKeys)
 	store(t, s, "hello", skipped(), nil)
 	url := serveHooks(t, s) + account + "/gh"
-	setTrigger(t, s, pipeline.Trigger{ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello", Labels: map[string]string{"team": "red"}})
+	setTrigger(t, s, api.Trigger{ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello", Labels: map[string]string{"team": "red"}})
 	body := pullRequest(t, "a", "b", "c")
 	status, first := postGitHub(t, url, "pull_request", "1", body)
 	require.Equal(t, 202, status, first.Message)
@@ -264,7 +252,7 @@ func TestARepeatedDeliveryStartsNothing(t *testing.T) {
 	status, again := postGitHub(t, url, "pull_request", "1", pullRequest(t, "other", "b", "c"))
 	assert.Equal(t, 200, status)
 	assert.Equal(t, first.Runs, again.Repeated)
-	page, err := s.Runs(t.Context(), account, pipeline.Filter{Labels: map[string]string{"trigger": "gh", "team": "red"}})
+	page, err := s.Runs(t.Context(), account, api.RunFilter{Labels: map[string]string{"trigger": "gh", "team": "red"}})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
 	assert.Equal(t, "WEBHOOK", page.Runs[0].Cause)
@@ -281,7 +269,7 @@ func TestAWebhookStartsABoundedNumberOfRunsInAMinute(t *testing.T) {
 	s := newService(t, newManager(t, 1), withKeys)
 	store(t, s, "never", skipped(), nil)
 	url := serveHooks(t, s) + account + "/any"
-	setTrigger(t, s, pipeline.Trigger{ID: "any", Kind: "webhook", Provider: "custom", Secret: hookSecret, Pipeline: "never"})
+	setTrigger(t, s, api.Trigger{ID: "any", Kind: "webhook", Provider: "custom", Secret: hookSecret, Pipeline: "never"})
 	started, refused := 0, 0
 	begin := time.Now()
 	for range 61 {
@@ -306,24 +294,24 @@ func TestEventsOutsideOfTheConditionsStartNothing(t *testing.T) {
 	pr, fork := pullRequest(t, "a", "b", "c"), strings.Replace(pullRequest(t, "x", "b", "c"), "acme/web", "eve/web", 1)
 	push := `{"ref":"refs/heads/wip","after":"` + hookCommit + `"}`
 	for i, test := range []struct {
-		change      func(*pipeline.Trigger)
+		change      func(*api.Trigger)
 		event, body string
 		want        string
 	}{
-		{func(*pipeline.Trigger) {}, "push", push, ""},
-		{func(tr *pipeline.Trigger) { tr.Branches = []string{"main"} }, "push", push, "the branch does not match branches"},
-		{func(tr *pipeline.Trigger) { tr.Branches = []string{"main"} }, "pull_request", pr, ""},
-		{func(tr *pipeline.Trigger) { tr.Tags = []string{"v*"} }, "push", `{"ref":"refs/tags/x","after":"` + hookCommit + `"}`, "the tag does not match tags"},
-		{func(tr *pipeline.Trigger) { tr.Events = []pipeline.TriggerEvent{{Type: "push"}} }, "pull_request", pr, "the trigger does not start for this event"},
-		{func(tr *pipeline.Trigger) {
-			tr.Events = []pipeline.TriggerEvent{{Type: "pull_request", Actions: []string{"merged"}}}
+		{func(*api.Trigger) {}, "push", push, ""},
+		{func(tr *api.Trigger) { tr.Branches = []string{"main"} }, "push", push, "the branch does not match branches"},
+		{func(tr *api.Trigger) { tr.Branches = []string{"main"} }, "pull_request", pr, ""},
+		{func(tr *api.Trigger) { tr.Tags = []string{"v*"} }, "push", `{"ref":"refs/tags/x","after":"` + hookCommit + `"}`, "the tag does not match tags"},
+		{func(tr *api.Trigger) { tr.Events = []api.TriggerEvent{{Type: "push"}} }, "pull_request", pr, "the trigger does not start for this event"},
+		{func(tr *api.Trigger) {
+			tr.Events = []api.TriggerEvent{{Type: "pull_request", Actions: []string{"merged"}}}
 		}, "pull_request", pr, "the trigger does not start for this event"},
-		{func(*pipeline.Trigger) {}, "pull_request", strings.Replace(pr, "opened", "closed", 1), "the trigger does not start for this event"},
-		{func(*pipeline.Trigger) {}, "pull_request", fork, "the change may come from another repository, and forks is not set"},
-		{func(tr *pipeline.Trigger) { tr.Forks = true }, "pull_request", fork, ""},
-		{func(*pipeline.Trigger) {}, "ping", `{}`, "the delivery has no event that starts runs"},
+		{func(*api.Trigger) {}, "pull_request", strings.Replace(pr, "opened", "closed", 1), "the trigger does not start for this event"},
+		{func(*api.Trigger) {}, "pull_request", fork, "the change may come from another repository, and forks is not set"},
+		{func(tr *api.Trigger) { tr.Forks = true }, "pull_request", fork, ""},
+		{func(*api.Trigger) {}, "ping", `{}`, "the delivery has no event that starts runs"},
 	} {
-		tr := pipeline.Trigger{ID: fmt.Sprintf("t%d", i), Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"}
+		tr := api.Trigger{ID: fmt.Sprintf("t%d", i), Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"}
 		test.change(&tr)
 		setTrigger(t, s, tr)
 		_, out := postGitHub(t, hooks+account+"/"+tr.ID, test.event, "1", test.body)
@@ -336,7 +324,7 @@ func TestValuesOfADeliveryMustFitTheInputsOfThePipeline(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1), withKeys)
 	store(t, s, "echo", strings.Replace(echo, "<+input>", `"<+input>.allowedValues(good,better)"`, 1), nil)
-	setTrigger(t, s, pipeline.Trigger{
+	setTrigger(t, s, api.Trigger{
 		ID: "gh", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "echo", Inputs: map[string]string{"title": "<+trigger.prTitle>"},
 	})
 	url := serveHooks(t, s) + account + "/gh"

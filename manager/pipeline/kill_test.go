@@ -16,31 +16,22 @@ import (
 	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	goredis "github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/pipeline/streams"
+	"github.com/delegate-io/dlite/manager/redis"
 )
 
 // killed is a pipeline whose steps write a line each to the file of their run. The step flaky fails
 // once and is retried.
-const killed = `
-pipeline:
-  identifier: killed
-  name: killed
-  stages:
-    - stage:
-        identifier: build
-        name: build
-        type: CI
-        spec:
-          platform: {os: Linux, arch: Amd64}
-          runtime: {type: Docker, spec: {}}
-          execution:
-            steps:
+var killed = oneStage("killed", `
               - step:
                   identifier: first
                   name: first
@@ -73,7 +64,7 @@ pipeline:
           execution:
             steps:
               - step: {identifier: last, name: last, type: Run, spec: {command: echo last >> FILE}}
-`
+`)
 
 // fatal is a manager as one service sees it. At some calls the service is killed: before the call
 // or after it, and the service never gets the answer.
@@ -110,28 +101,28 @@ func (f *fatal) call(ctx context.Context, do func()) bool {
 	return false
 }
 
-func (f *fatal) SubmitStage(ctx context.Context, account string, req manager.StageRequest) (st manager.Stage, err error) {
+func (f *fatal) SubmitStage(ctx context.Context, account string, req api.StageRequest) (st api.Stage, err error) {
 	if !f.call(ctx, func() { st, err = f.Manager.SubmitStage(ctx, account, req) }) {
 		return st, ctx.Err()
 	}
 	return st, err
 }
 
-func (f *fatal) AppendSteps(ctx context.Context, account, id string, steps []manager.StepRequest) (st manager.Stage, err error) {
+func (f *fatal) AppendSteps(ctx context.Context, account, id string, steps []api.StepRequest) (st api.Stage, err error) {
 	if !f.call(ctx, func() { st, err = f.Manager.AppendSteps(ctx, account, id, steps) }) {
 		return st, ctx.Err()
 	}
 	return st, err
 }
 
-func (f *fatal) FinishStage(ctx context.Context, account, id string) (st manager.Stage, err error) {
+func (f *fatal) FinishStage(ctx context.Context, account, id string) (st api.Stage, err error) {
 	if !f.call(ctx, func() { st, err = f.Manager.FinishStage(ctx, account, id) }) {
 		return st, ctx.Err()
 	}
 	return st, err
 }
 
-func (f *fatal) AbortStage(ctx context.Context, account, id string) (st manager.Stage, err error) {
+func (f *fatal) AbortStage(ctx context.Context, account, id string) (st api.Stage, err error) {
 	if !f.call(ctx, func() { st, err = f.Manager.AbortStage(ctx, account, id) }) {
 		return st, ctx.Err()
 	}
@@ -143,7 +134,8 @@ type fleet struct {
 	t        *testing.T
 	manager  *manager.Manager
 	database string
-	calls    int // largest number of calls of a service until its end
+	redis    *redis.Config // nil for messages in the database
+	calls    int           // largest number of calls of a service until its end
 	stop     context.CancelFunc
 	keepers  sync.WaitGroup
 
@@ -153,10 +145,10 @@ type fleet struct {
 	kills    int
 }
 
-func newFleet(t *testing.T, m *manager.Manager, database string, services, calls int) *fleet {
+func newFleet(t *testing.T, m *manager.Manager, database string, messages *redis.Config, services, calls int) *fleet {
 	t.Helper()
 	seed := testSeed(t)
-	f := &fleet{t: t, manager: m, database: database, calls: calls, random: rand.New(rand.NewPCG(seed, 0)), services: make([]*pipeline.Service, services)} //nolint:gosec // a test
+	f := &fleet{t: t, manager: m, database: database, redis: messages, calls: calls, random: rand.New(rand.NewPCG(seed, 0)), services: make([]*pipeline.Service, services)} //nolint:gosec // a test
 	ctx, stop := context.WithCancel(t.Context())
 	f.stop = stop
 	started := make(chan struct{}, services)
@@ -187,8 +179,11 @@ func (f *fleet) keep(ctx context.Context, i int, started chan<- struct{}) {
 		m := newFatal(f.manager, f.random, f.calls)
 		f.mu.Unlock()
 		cfg := pipeline.Tuned(pipeline.Config{Manager: m, Database: f.database, Lease: time.Minute}, time.Second, 0, true)
+		if f.redis != nil {
+			cfg.Streams = streams.Redis(*f.redis)
+		}
 		s, err := pipeline.New(ctx, cfg)
-		if err != nil { // the database is away
+		if err != nil { // the database or Redis is away
 			continue
 		}
 		f.mu.Lock()
@@ -205,7 +200,7 @@ func (f *fleet) keep(ctx context.Context, i int, started chan<- struct{}) {
 			f.kills++
 			f.mu.Unlock()
 		}
-		_ = s.Close() // the database may be away
+		_ = s.Close() // the same
 	}
 }
 
@@ -228,12 +223,12 @@ func (f *fleet) any(ctx context.Context, do func(*pipeline.Service) error) error
 }
 
 // run starts a run and returns it when it has ended.
-func (f *fleet) run(ctx context.Context, id, file string, abort bool) (r pipeline.Run, err error) {
-	req := pipeline.Request{ID: id, YAML: strings.ReplaceAll(killed, "FILE", file)}
+func (f *fleet) run(ctx context.Context, id, file string, abort bool) (r api.Run, err error) {
+	req := api.RunRequest{ID: id, YAML: strings.ReplaceAll(killed, "FILE", file)}
 	err = f.any(ctx, func(s *pipeline.Service) error { _, err := s.Start(ctx, account, req); return err })
 	if err == nil && abort {
 		err = f.any(ctx, func(s *pipeline.Service) error {
-			_, err := s.Abort(ctx, account, id, pipeline.Order{By: "a test"})
+			_, err := s.Abort(ctx, account, id, api.Order{By: "a test"})
 			if err != nil && strings.Contains(err.Error(), "conflict") { // another try did it
 				return nil
 			}
@@ -259,25 +254,57 @@ func numberOf(name string, otherwise int) int {
 // DLITE_CHAOS_RUNS.
 func TestRunsSurviveTheKillsOfAllServicesAndOfTheDatabase(t *testing.T) {
 	t.Parallel()
-	runs := numberOf("DLITE_CHAOS_RUNS", 12)
 	server := testbed.Postgres(t)
+	surviveKills(t, server.URL, nil, func(int) {
+		server.Kill()
+		server.Start(t)
+	})
+}
+
+// TestRunsSurviveARedisThatIsKilledOrLosesItsData is the same with messages on Redis, which is killed, does not
+// answer, loses its streams or loses everything.
+func TestRunsSurviveARedisThatIsKilledOrLosesItsData(t *testing.T) {
+	t.Parallel()
+	database, messages := testbed.Postgres(t), testbed.Redis(t)
+	admin := goredis.NewClient(&goredis.Options{Addr: messages.Address})
+	t.Cleanup(func() { _ = admin.Close() })
+	surviveKills(t, database.URL, &redis.Config{URL: messages.URL(), Prefix: "p"}, func(kill int) {
+		switch kill % 5 {
+		case 0:
+			assert.NoError(t, admin.FlushAll(t.Context()).Err())
+		case 1:
+			messages.Kill()
+			messages.Start(t)
+		case 2: // the hash of what was sent stays
+			assert.NoError(t, admin.Del(t.Context(), "{p}:events", "{p}:commands").Err())
+		case 3: // longer than claims
+			assert.NoError(t, admin.ClientPause(t.Context(), 3*time.Second).Err())
+		case 4:
+			database.Kill()
+			messages.Kill()
+			messages.Start(t)
+			database.Start(t)
+		}
+	})
+}
+
+// surviveKills runs pipelines while services die, and calls harm once in a while.
+func surviveKills(t *testing.T, database string, messages *redis.Config, harm func(int)) {
+	t.Helper()
+	runs := numberOf("DLITE_CHAOS_RUNS", 12)
 	m := newManager(t, 16, func(c *host.Config) { c.Trusted = true }) // steps write to the folder of the test
-	f := newFleet(t, m, server.URL, 3, 15)
+	f := newFleet(t, m, database, messages, 3, 15)
 	dir := t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Duration(runs)*10*time.Second)
 	defer cancel()
-	ended := make([]pipeline.Run, runs)
+	ended := make([]api.Run, runs)
 	var wg sync.WaitGroup
 	places := make(chan struct{}, 12)
-	crash := max(runs/3, 200)
-	if runs < 200 {
-		crash = runs / 3
-	}
+	crash := max(runs/5, 2)
 	for i := range runs {
 		places <- struct{}{}
 		if i > 0 && i%crash == 0 {
-			server.Kill()
-			server.Start(t)
+			harm(i/crash - 1)
 		}
 		wg.Go(func() {
 			defer func() { <-places }()
@@ -297,22 +324,22 @@ func TestRunsSurviveTheKillsOfAllServicesAndOfTheDatabase(t *testing.T) {
 	t.Logf("%d runs, %d kills of services", runs, f.kills)
 	assert.Positive(t, f.kills)
 	f.mu.Unlock()
-	checkNothingLeft(ctx, t, m, server.URL)
+	checkNothingLeft(ctx, t, m, database)
 }
 
-func checkKilled(t *testing.T, r pipeline.Run, file string, aborted bool) {
+func checkKilled(t *testing.T, r api.Run, file string, aborted bool) {
 	t.Helper()
 	b, err := os.ReadFile(file) //nolint:gosec // a file of the test
 	if !aborted {
 		require.NoError(t, err)
-		assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+		assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 		lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 		assert.ElementsMatch(t, []string{"first", "left seen", "right", "flaky", "flaky", "last"}, lines, tree(r))
 		assert.Equal(t, map[string]string{"WORD": "seen"}, node(t, r, ".first").Outputs)
 		assert.Equal(t, 2, node(t, r, ".flaky").Attempt)
 		return
 	}
-	assert.Contains(t, []pipeline.Status{"ABORTED", "SUCCEEDED"}, r.Status, tree(r))
+	assert.Contains(t, []string{"ABORTED", "SUCCEEDED"}, r.Status, tree(r))
 	for _, word := range []string{"first", "left", "right", "last"} {
 		assert.LessOrEqual(t, strings.Count(string(b), word), 1, "%s\n%s", b, tree(r))
 	}

@@ -2,6 +2,7 @@ package pipeline_test
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -16,12 +17,15 @@ import (
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/pipeline"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 const (
@@ -41,6 +45,29 @@ func newManager(tb testing.TB, slots int, change ...func(*host.Config)) *manager
 	})
 	startDelegate(tb, server.URL, slots, change...)
 	return m
+}
+
+// newManagerWithLogs is like newManager, with a log service.
+func newManagerWithLogs(tb testing.TB, slots int) (*manager.Manager, *logservice.Server) {
+	tb.Helper()
+	logs, err := logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{account: "fake-token"})})
+	require.NoError(tb, err)
+	logServer := httptest.NewServer(logs)
+	m, err := manager.New(manager.Config{Accounts: map[string]string{account: secret}, Logs: func(account, _, _ string) *stage.LogConfig {
+		return &stage.LogConfig{AccountID: account, URL: logServer.URL, Token: "fake-token"}
+	}})
+	require.NoError(tb, err)
+	server := httptest.NewServer(m)
+	tb.Cleanup(func() {
+		assert.NoError(tb, m.Close())
+		server.Close()
+		assert.NoError(tb, logs.Close())
+		logServer.Close()
+	})
+	if slots > 0 {
+		startDelegate(tb, server.URL, slots)
+	}
+	return m, logs
 }
 
 func startDelegate(tb testing.TB, url string, slots int, change ...func(*host.Config)) {
@@ -82,10 +109,28 @@ func newService(tb testing.TB, m pipeline.Manager, change ...func(*pipeline.Conf
 	return s
 }
 
+// oneStage returns a pipeline with one stage. Its steps are indented by 14 spaces.
+func oneStage(id, steps string) string {
+	return fmt.Sprintf(`pipeline:
+  identifier: %s
+  name: %[1]s
+  stages:
+    - stage:
+        identifier: build
+        name: build
+        type: CI
+        spec:
+          platform: {os: Linux, arch: Amd64}
+          runtime: {type: Docker, spec: {}}
+          execution:
+            steps:
+%s`, id, strings.TrimPrefix(steps, "\n"))
+}
+
 // run starts a pipeline and waits for its end.
-func run(tb testing.TB, s *pipeline.Service, yaml string, change ...func(*pipeline.Request)) pipeline.Run {
+func run(tb testing.TB, s *pipeline.Service, yaml string, change ...func(*api.RunRequest)) api.Run {
 	tb.Helper()
-	req := pipeline.Request{YAML: yaml}
+	req := api.RunRequest{YAML: yaml}
 	for _, c := range change {
 		c(&req)
 	}
@@ -102,10 +147,10 @@ func run(tb testing.TB, s *pipeline.Service, yaml string, change ...func(*pipeli
 }
 
 // tree writes the nodes of a run with their statuses, one in a line.
-func tree(r pipeline.Run) string {
+func tree(r api.Run) string {
 	var b strings.Builder
 	for _, n := range r.Nodes {
-		b.WriteString(strings.TrimPrefix(n.Path, "pipeline.stages.") + " " + string(n.Status))
+		b.WriteString(strings.TrimPrefix(n.Path, "pipeline.stages.") + " " + n.Status)
 		if n.Reason != "" {
 			b.WriteString(" (" + n.Reason + ")")
 		}
@@ -115,7 +160,7 @@ func tree(r pipeline.Run) string {
 }
 
 // node returns a node by the end of its path.
-func node(tb testing.TB, r pipeline.Run, end string) pipeline.Node {
+func node(tb testing.TB, r api.Run, end string) api.Node {
 	tb.Helper()
 	for _, n := range r.Nodes {
 		if strings.HasSuffix(n.Path, end) {
@@ -123,5 +168,5 @@ func node(tb testing.TB, r pipeline.Run, end string) pipeline.Node {
 		}
 	}
 	tb.Fatalf("the run has no node %s:\n%s", end, tree(r))
-	return pipeline.Node{}
+	return api.Node{}
 }

@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 func TestLintKnowsTheStepTypesOfTheSettings(t *testing.T) {
 	t.Parallel()
-	req := Request{YAML: `pipeline:
+	req := api.RunRequest{YAML: `pipeline:
   name: p
   identifier: p
   stages:

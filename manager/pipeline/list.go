@@ -2,73 +2,85 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
-
-// Filter selects runs. Zero fields select all.
-type Filter struct {
-	Pipeline, Status, Branch string
-	// Labels are names and values that the run must have.
-	Labels map[string]string
-	// Text is a part of the pipeline's identifier or name, the branch or the user, without regard
-	// to case.
-	Text string
-	// After and Before bound the time of creation.
-	After, Before time.Time
-	// Limit is the size of a page, at most and by default 50.
-	Limit int
-	// Page is the token of the next page from the previous one.
-	Page string
-}
-
-// Page is a part of a list of runs, the newest first.
-type Page struct {
-	Runs []Run `json:"runs"`
-	// Next is the token of the next page, or empty.
-	Next string `json:"next,omitempty"`
-}
 
 // maxPage is the largest size of a page.
 const maxPage = 50
 
-// Runs lists runs without their nodes.
-func (s *Service) Runs(ctx context.Context, account string, f Filter) (Page, error) {
+// Runs lists runs without their nodes. It fails with [ErrInvalid].
+func (s *Service) Runs(ctx context.Context, account string, f api.RunFilter) (api.RunPage, error) {
+	q, err := storeFilter(account, &f)
+	if err != nil {
+		return api.RunPage{}, err
+	}
+	rows, next, err := s.store.Runs(ctx, q)
+	if err != nil {
+		return api.RunPage{}, err
+	}
+	page := api.RunPage{Runs: []api.Run{}, Next: nextPage(next)}
+	for i := range rows {
+		page.Runs = append(page.Runs, summary(&rows[i]))
+	}
+	return page, nil
+}
+
+// storeFilter returns the store's form of a filter.
+func storeFilter(account string, f *api.RunFilter) (store.Filter, error) {
 	q := store.Filter{
-		Account: account, Pipeline: f.Pipeline, Status: f.Status, Branch: f.Branch, Text: f.Text, After: f.After, Before: f.Before,
+		Account: account, Pipeline: f.Pipeline, Status: f.Status, Branch: f.Branch, Text: f.Text, After: f.After, Before: f.Before, Limit: maxPage,
 	}
-	limit := maxPage
 	if f.Limit > 0 && f.Limit < maxPage {
-		limit = f.Limit
+		q.Limit = f.Limit
 	}
-	q.Limit = limit + 1
+	if len(f.Labels) > mostLabels {
+		return q, fmt.Errorf("%w: the filter has %d labels; it may have %d", ErrInvalid, len(f.Labels), mostLabels)
+	}
 	for name, value := range f.Labels {
 		q.Marks = append(q.Marks, store.Mark{Kind: "label", Name: name, Value: value})
+	}
+	if f.Delegate != "" {
+		q.Marks = append(q.Marks, store.Mark{Kind: "delegate", Value: f.Delegate})
+	}
+	for name, text := range map[string]string{"pipeline": f.Pipeline, "status": f.Status, "branch": f.Branch, "delegate": f.Delegate, "text": f.Text} {
+		if err := checkText(name, text, mostFilter); err != nil {
+			return q, err
+		}
+	}
+	for name, value := range f.Labels {
+		if err := errors.Join(checkText("label", name, mostFilter), checkText("label", value, mostFilter)); err != nil {
+			return q, err
+		}
+	}
+	if f.Text != "" && !strings.ContainsFunc(f.Text, func(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) }) {
+		return q, fmt.Errorf("%w: text has no letter and no digit: it is searched by words", ErrInvalid)
 	}
 	if f.Page != "" {
 		ms, id, ok := strings.Cut(f.Page, "-")
 		n, err := strconv.ParseInt(ms, 10, 64)
-		if !ok || err != nil {
-			return Page{}, fmt.Errorf("%w: page is not a token of a list of runs", ErrInvalid)
+		if !ok || err != nil || id == "" || checkText("page", id, mostFilter) != nil {
+			return q, fmt.Errorf("%w: page is not a token of this list", ErrInvalid)
 		}
 		q.Before, q.BeforeID = time.UnixMilli(n), id
 	}
-	rows, err := s.store.Runs(ctx, q)
-	if err != nil {
-		return Page{}, err
+	return q, nil
+}
+
+// mostFilter bounds each text of a filter, in bytes.
+const mostFilter = 512
+
+// nextPage returns the token of the next page.
+func nextPage(next *store.Key) string {
+	if next == nil {
+		return ""
 	}
-	page := Page{Runs: []Run{}}
-	for i := range rows {
-		if i == limit {
-			last := rows[i-1]
-			page.Next = strconv.FormatInt(last.Created.UnixMilli(), 10) + "-" + last.ID
-			break
-		}
-		page.Runs = append(page.Runs, summary(&rows[i]))
-	}
-	return page, nil
+	return strconv.FormatInt(next.Time.UnixMilli(), 10) + "-" + next.ID
 }

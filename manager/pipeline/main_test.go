@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -10,5 +11,8 @@ import (
 
 func TestMain(m *testing.M) {
 	host.Supervise()
+	if url := os.Getenv(victimManager); url != "" {
+		victim(url)
+	}
 	goleak.VerifyTestMain(m)
 }

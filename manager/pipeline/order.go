@@ -2,51 +2,40 @@ package pipeline
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// Order is what a person asks of a run.
-type Order struct {
-	// Node is the path of the node. An abort without it is for the whole run, and a retry
-	// without it begins with the first stage that did not succeed.
-	Node string `json:"node,omitempty"`
-	// By names the person, and Reason says why, for an abort.
-	By     string `json:"by,omitempty"`
-	Reason string `json:"reason,omitempty"`
-	// Answer belongs to [Service.Answer].
-	Answer *Answer `json:"answer,omitempty"`
-}
-
-// Answer is the answer to a node that waits for a person: an action for INTERVENTION_WAITING,
-// an approval for APPROVAL_WAITING, and inputs for INPUT_WAITING.
-type Answer = engine.Answer
-
 // Abort aborts a run, a stage, a group or a step. Its status is CANCELLING until the delegates
-// confirm. Abort fails with [ErrNotFound], and with [ErrConflict] if the node has ended.
-func (s *Service) Abort(ctx context.Context, account, id string, o Order) (Run, error) {
+// confirm. Nothing changes if the node has ended. Abort fails with [ErrNotFound].
+func (s *Service) Abort(ctx context.Context, account, id string, o api.Order) (api.Run, error) {
 	return s.order(ctx, account, id, engine.Event{Kind: engine.Abort, Node: o.Node, By: o.By, Reason: o.Reason})
 }
 
-// Retry runs an ended run again from a stage. Earlier stages keep their results and outputs. It
-// fails with [ErrNotFound], and with [ErrConflict] if the run has not ended.
-func (s *Service) Retry(ctx context.Context, account, id string, o Order) (Run, error) {
+// Retry runs an ended run again from a stage. Earlier stages keep their results and outputs. While a failed step waits
+// for an intervention, Retry runs its stage again from a step or group of it. It fails with [ErrNotFound], and with
+// [ErrConflict] if the node cannot be retried now; the message has the reason.
+func (s *Service) Retry(ctx context.Context, account, id string, o api.Order) (api.Run, error) {
 	return s.order(ctx, account, id, engine.Event{Kind: engine.RetryRun, Node: o.Node, By: o.By, Reason: o.Reason})
 }
 
 // Answer answers a node that waits for a person. It fails with [ErrNotFound], and with
 // [ErrConflict] if the node does not wait for this answer.
-func (s *Service) Answer(ctx context.Context, account, id string, o Order) (Run, error) {
+func (s *Service) Answer(ctx context.Context, account, id string, o api.Order) (api.Run, error) {
 	if o.Answer == nil {
-		return Run{}, fmt.Errorf("%w: answer is missing", ErrInvalid)
+		return api.Run{}, fmt.Errorf("%w: answer is missing", ErrInvalid)
 	}
-	return s.order(ctx, account, id, engine.Event{Kind: engine.Answered, Node: o.Node, By: o.By, Answer: o.Answer})
+	given := engine.Answer(*o.Answer)
+	return s.order(ctx, account, id, engine.Event{Kind: engine.Answered, Node: o.Node, By: o.By, Answer: &given})
 }
 
 // checkOrder bounds the texts of an order, which are kept with the run.
@@ -73,11 +62,11 @@ func checkOrder(e *engine.Event) error {
 // mostOrderText bounds each text of an order, in bytes.
 const mostOrderText = 4096
 
-func (s *Service) order(ctx context.Context, account, id string, e engine.Event) (Run, error) {
+func (s *Service) order(ctx context.Context, account, id string, e engine.Event) (api.Run, error) {
 	if err := checkOrder(&e); err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
-	var run Run
+	var run api.Run
 	change := func(tx *store.Tx, live *liveRun) error {
 		if e.Node != "" && live.state.Nodes[e.Node] == nil {
 			return fmt.Errorf("node %s: %w", e.Node, ErrNotFound)
@@ -95,35 +84,38 @@ func (s *Service) order(ctx context.Context, account, id string, e engine.Event)
 	err := s.edit(ctx, runKey{account, id}, func(tx *store.Tx, run *store.Run) (*liveRun, error) { return s.loadFor(tx, run, change) })
 	var refused *engine.RefusedError
 	if errors.As(err, &refused) {
-		return Run{}, fmt.Errorf("%w: %s", ErrConflict, refused.Reason)
+		return api.Run{}, fmt.Errorf("%w: %s", ErrConflict, refused.Reason)
 	}
 	if err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
 	return run, nil
 }
 
 // Again starts a new run with the definition and the inputs of another one. It fails with
 // [ErrNotFound].
-func (s *Service) Again(ctx context.Context, account, id string, o Order) (Run, error) {
+func (s *Service) Again(ctx context.Context, account, id string, o api.Order) (api.Run, error) {
 	head, doc, err := s.document(ctx, account, id)
 	if err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
 	previous := summary(head)
 	by, email := doc.Run.User, doc.Run.Email
 	if o.By != "" {
 		by, email = o.By, "" // the address belongs to the person behind the first run
 	}
-	req := Request{
+	req := request{templates: doc.Templates, RunRequest: api.RunRequest{
 		YAML: string(doc.Source.Text), Name: doc.Source.Name, Inputs: doc.Inputs, Stages: doc.Run.Stages, SkipOtherStages: doc.SkipOtherStages,
 		Cause: head.Cause, User: by, Email: email, Branch: head.Branch, Trigger: doc.Run.Trigger, Codebase: doc.Run.Codebase,
-		Variables: doc.Run.Variables, Labels: previous.Labels, templates: doc.Templates,
+		Variables: doc.Run.Variables, Labels: previous.Labels,
+	}}
+	if hold := doc.Run.HoldFailed; hold > 0 {
+		req.HoldFailed = strconv.FormatInt(int64(hold/time.Second), 10) + "s"
 	}
 	for _, set := range doc.InputSets {
 		req.InputSets = append(req.InputSets, string(set.Text))
 	}
-	return s.Start(ctx, account, req)
+	return s.startRun(ctx, account, &req)
 }
 
 // head returns a run without its nodes.
@@ -135,13 +127,36 @@ func (s *Service) head(ctx context.Context, account, id string) (*store.Run, err
 	return head, err
 }
 
-// definition returns the definition of a run. It fails with [ErrNotFound] if the run has expired since it was read.
-func (s *Service) definition(ctx context.Context, run *store.Run) ([]byte, error) {
-	definition, err := s.store.Definition(ctx, run)
+// rows returns a run with the rows of its nodes. It fails with [ErrNotFound].
+func (s *Service) rows(ctx context.Context, account, id string) (*store.Run, []store.Node, error) {
+	head, nodes, err := s.store.Run(ctx, account, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, fmt.Errorf("run %s: %w", id, ErrNotFound)
+	}
+	return head, nodes, err
+}
+
+// plan returns the constant part of a run, and its pipeline. It fails with [ErrNotFound], and with [ErrConflict] if this
+// version cannot read the pipeline.
+func (s *Service) plan(ctx context.Context, run *store.Run) (*constant, *definition.Pipeline, error) {
+	fixed, err := s.constant(ctx, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := s.cache.plan(fixed.plan, fixed.doc, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: the pipeline of run %s cannot be read by this version of the service: %w", ErrConflict, run.ID, err)
+	}
+	return fixed, p.pipeline, nil
+}
+
+// constant returns the constant part of a run. It fails with [ErrNotFound] if the run has expired since it was read.
+func (s *Service) constant(ctx context.Context, run *store.Run) (*constant, error) {
+	fixed, err := s.cache.constant(run, func() ([]byte, error) { return s.store.Definition(ctx, run) })
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, fmt.Errorf("run %s: %w", run.ID, ErrNotFound)
 	}
-	return definition, err
+	return fixed, err
 }
 
 // document returns a run and its constant part. It fails with [ErrNotFound].
@@ -150,13 +165,9 @@ func (s *Service) document(ctx context.Context, account, id string) (*store.Run,
 	if err != nil {
 		return nil, nil, err
 	}
-	definition, err := s.definition(ctx, head)
+	fixed, err := s.constant(ctx, head)
 	if err != nil {
 		return nil, nil, err
 	}
-	var doc document
-	if err := json.Unmarshal(definition, &doc); err != nil {
-		return nil, nil, broken("decoding run %s: %w", id, err)
-	}
-	return head, &doc, nil
+	return head, fixed.doc, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -23,7 +24,7 @@ type fullManager struct {
 	refused chan time.Time
 }
 
-func (f *fullManager) SubmitStage(ctx context.Context, account string, req manager.StageRequest) (manager.Stage, error) {
+func (f *fullManager) SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error) {
 	if f.room.Load() {
 		return f.Manager.SubmitStage(ctx, account, req)
 	}
@@ -31,14 +32,14 @@ func (f *fullManager) SubmitStage(ctx context.Context, account string, req manag
 	case f.refused <- time.Now():
 	case <-ctx.Done():
 	}
-	return manager.Stage{}, errors.New("the queue is full")
+	return api.Stage{}, errors.New("the queue is full")
 }
 
 func TestAStageThatWaitsForRoomAtTheManagerIsNotLost(t *testing.T) {
 	t.Parallel()
 	full := &fullManager{Manager: newManager(t, 2), refused: make(chan time.Time)}
 	s := newService(t, full)
-	started, err := s.Start(t.Context(), account, pipeline.Request{YAML: hello})
+	started, err := s.Start(t.Context(), account, api.RunRequest{YAML: hello})
 	require.NoError(t, err)
 	earlier := <-full.refused
 	for range 2 { // the tries before this one have ended
@@ -49,17 +50,17 @@ func TestAStageThatWaitsForRoomAtTheManagerIsNotLost(t *testing.T) {
 	full.room.Store(true)
 	ended, err := s.Wait(t.Context(), account, started.ID)
 	require.NoError(t, err)
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), ended.Status, tree(ended))
+	assert.Equal(t, "SUCCEEDED", ended.Status, tree(ended))
 }
 
 func TestAnAbortReturnsTheStatusThatFollows(t *testing.T) {
 	t.Parallel()
 	s := newService(t, &fullManager{Manager: newManager(t, 1), refused: make(chan time.Time, 20)})
-	started, err := s.Start(t.Context(), account, pipeline.Request{YAML: hello})
+	started, err := s.Start(t.Context(), account, api.RunRequest{YAML: hello})
 	require.NoError(t, err)
-	aborted, err := s.Abort(t.Context(), account, started.ID, pipeline.Order{By: "ann"})
+	aborted, err := s.Abort(t.Context(), account, started.ID, api.Order{By: "ann"})
 	require.NoError(t, err)
-	assert.Contains(t, []pipeline.Status{"CANCELLING", "ABORTED"}, aborted.Status)
+	assert.Contains(t, []string{"CANCELLING", "ABORTED"}, aborted.Status)
 	assert.Greater(t, aborted.Version, started.Version)
 }
 
@@ -83,7 +84,7 @@ func TestACallerThatStopsWaitingLeavesNothing(t *testing.T) {
 func TestRequestsOutOfBoundsAreRefused(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 1))
-	for want, req := range map[string]pipeline.Request{
+	for want, req := range map[string]api.RunRequest{
 		`the pipeline has no stage "biuld": its stages are build`: {YAML: hello, Stages: []string{"biuld"}},
 		"branch\" is not text":   {YAML: hello, Branch: "a\x00b"},
 		"branch has 300 bytes":   {YAML: hello, Branch: strings.Repeat("b", 300)},
@@ -94,10 +95,10 @@ func TestRequestsOutOfBoundsAreRefused(t *testing.T) {
 		require.ErrorIs(t, err, pipeline.ErrInvalid)
 		require.ErrorContains(t, err, want)
 	}
-	_, err := s.Abort(t.Context(), account, "any", pipeline.Order{Reason: strings.Repeat("r", 5000)})
+	_, err := s.Abort(t.Context(), account, "any", api.Order{Reason: strings.Repeat("r", 5000)})
 	require.ErrorContains(t, err, "reason has 5000 bytes")
 	url := serve(t, s)
-	status, body := call(t, "POST", url+"/api/lint", encode(t, pipeline.Request{YAML: hello})+"{}")
+	status, body := call(t, "POST", url+"/api/lint", encode(t, api.RunRequest{YAML: hello})+"{}")
 	assert.Equal(t, 400, status)
 	assert.Contains(t, body, "text after its JSON value")
 }

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 )
 
 // selectStages returns the identifiers of the stages that a request selects, or nil for all.
-func selectStages(p *definition.Pipeline, req *Request) ([]string, error) {
+func selectStages(p *definition.Pipeline, req *api.RunRequest) ([]string, error) {
 	var known []string
 	from := -1
 	for _, item := range p.Stages {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -21,17 +22,29 @@ type Service struct {
 	cfg   Config
 	store *store.Store
 	table *steps.Table
-	cache runCache
+	cache caches
+
+	counts   counts
+	owner    string            // of claims
+	queues   map[string]*queue // of messages for the workers of this process, by topic
+	outgoing map[string]*queue // of messages for Redis
+	streams  store.Streams     // nil if messages stay in the database
+	finished chan store.Message
+	own      ownParts
 
 	stop  context.CancelFunc
 	loops sync.WaitGroup
 
-	mu      sync.Mutex
-	changed map[runKey]*watch // runs that a caller waits for
+	mu         sync.Mutex
+	changed    map[runKey]*watch            // runs that a caller waits for
+	logStreams map[string]int               // streams of logs by account
+	runFeeds   map[string]map[*runFeed]bool // by account
+	newest     map[string]*newestRuns       // by account
 }
 
-// watch is a run that callers wait for.
+// watch is a run that callers wait for. The mutex of the service guards it.
 type watch struct {
+	head    *store.Run    // after the last change by this process, nil before the first
 	changed chan struct{} // closed at the next change
 	callers int
 }
@@ -51,7 +64,19 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Service{cfg: cfg, store: st, table: table, changed: map[runKey]*watch{}}
+	s := &Service{
+		cfg: cfg, store: st, table: table, changed: map[runKey]*watch{}, owner: newOwner(), finished: make(chan store.Message, queued), counts: newCounts(), logStreams: map[string]int{},
+		runFeeds: map[string]map[*runFeed]bool{}, newest: map[string]*newestRuns{},
+		queues: map[string]*queue{topicEvents: newQueue(), topicCommands: newQueue()},
+	}
+	if err := s.openStreams(ctx); err != nil {
+		return nil, errors.Join(err, st.Close())
+	}
+	for topic := range s.queues {
+		st.SetTaker(topic, s.taker(topic))
+	}
+	s.cache.setBounds()
+	s.own.most = mostOwn
 	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
 	s.start(ctx)
 	return s, nil
@@ -59,14 +84,12 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 
 // start starts the loops.
 func (s *Service) start(ctx context.Context) {
-	for range eventWorkers {
-		s.loops.Go(func() { s.consume(ctx, topicEvents, s.deliver) })
-	}
-	for range commandWorkers {
-		s.loops.Go(func() { s.consume(ctx, topicCommands, s.carryOut) })
-	}
+	s.loops.Go(func() { s.consume(ctx, topicEvents, eventWorkers, s.deliver) })
+	s.loops.Go(func() { s.consume(ctx, topicCommands, commandWorkers, s.carryOut) })
+	s.loops.Go(func() { s.finishAll(ctx) })
 	for _, account := range s.cfg.Manager.Accounts() {
 		s.loops.Go(func() { s.follow(ctx, account) })
+		s.loops.Go(func() { s.record(ctx, account) })
 	}
 	s.loops.Go(func() { s.every(ctx, s.cfg.Lease/6, s.renewLeases) })
 	s.loops.Go(func() { s.every(ctx, time.Minute, s.expire) })
@@ -79,12 +102,37 @@ func (s *Service) start(ctx context.Context) {
 // starts, or in the other services of that database.
 func (s *Service) Close() error {
 	s.stop()
+	var err error
+	if s.streams != nil {
+		err = s.streams.Interrupt()
+	}
 	s.loops.Wait()
-	return s.store.Close()
+	if s.streams != nil {
+		err = errors.Join(err, s.streams.Close())
+	}
+	return errors.Join(err, s.store.Close())
 }
 
-// Ready returns nil if the database answers.
-func (s *Service) Ready(ctx context.Context) error { return s.store.Ping(ctx) }
+// openStreams connects to Redis, if there is one.
+func (s *Service) openStreams(ctx context.Context) (err error) {
+	if s.cfg.Streams == nil {
+		return nil
+	}
+	if s.streams, err = s.cfg.Streams(ctx, s.owner); err != nil {
+		return err
+	}
+	s.owner = store.InStreams
+	s.outgoing = map[string]*queue{topicEvents: newQueue(), topicCommands: newQueue()}
+	return nil
+}
+
+// Ready returns nil if the database answers, and the Redis if there is one.
+func (s *Service) Ready(ctx context.Context) error {
+	if err := s.store.Ping(ctx); err != nil || s.streams == nil {
+		return err
+	}
+	return s.streams.Ping(ctx)
+}
 
 // every calls do in an interval until ctx ends. A failure is logged and repeated.
 func (s *Service) every(ctx context.Context, interval time.Duration, do func(context.Context) error) {
@@ -102,24 +150,8 @@ func (s *Service) every(ctx context.Context, interval time.Duration, do func(con
 	}
 }
 
-// expire removes old runs.
-func (s *Service) expire(ctx context.Context) error {
-	const batch = 200
-	for {
-		n, err := s.store.Expire(ctx, time.Now().Add(-s.cfg.Retention), batch)
-		if err != nil {
-			return err
-		}
-		if n < batch {
-			break
-		}
-	}
-	return s.store.ForgetDeliveries(ctx, time.Now().Add(-s.cfg.Retention))
-}
-
-// changes returns a channel that is closed at the next change of a run that this process
-// makes. The caller calls stop when it does not wait any more.
-func (s *Service) changes(key runKey) (changed <-chan struct{}, stop func()) {
+// watch returns the changes of a run that this process makes. The caller calls stop when it does not wait any more.
+func (s *Service) watch(key runKey) (changes func() (*store.Run, <-chan struct{}), stop func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := s.changed[key]
@@ -128,20 +160,28 @@ func (s *Service) changes(key runKey) (changed <-chan struct{}, stop func()) {
 		s.changed[key] = w
 	}
 	w.callers++
-	return w.changed, func() {
+	changes = func() (*store.Run, <-chan struct{}) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if w.callers--; w.callers == 0 && s.changed[key] == w {
+		return w.head, w.changed
+	}
+	return changes, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w.callers--; w.callers == 0 {
 			delete(s.changed, key)
 		}
 	}
 }
 
-func (s *Service) announceChange(key runKey) {
+// announceChange gives a run that this process has changed to the callers that wait for it, and to the feeds.
+func (s *Service) announceChange(run *store.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w := s.changed[key]; w != nil {
+	s.announceRun(run)
+	if w := s.changed[runKey{run.Account, run.ID}]; w != nil && (w.head == nil || w.head.Version < run.Version) {
+		w.head = run
 		close(w.changed)
-		delete(s.changed, key)
+		w.changed = make(chan struct{})
 	}
 }

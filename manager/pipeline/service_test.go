@@ -5,24 +5,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
-const hello = `
-pipeline:
-  identifier: hello
-  name: hello
-  stages:
-    - stage:
-        identifier: build
-        name: build
-        type: CI
-        spec:
-          platform: {os: Linux, arch: Amd64}
-          runtime: {type: Docker, spec: {}}
-          execution:
-            steps:
+var hello = oneStage("hello", `
               - step:
                   identifier: version
                   name: version
@@ -40,13 +25,13 @@ pipeline:
                     command: test "$V" = 1.2.3 && grep built file.txt
                     envVariables:
                       V: <+steps.version.output.outputVariables.VERSION>
-`
+`)
 
 func TestAPipelineRunsItsStepsAndPassesOutputsOn(t *testing.T) {
 	t.Parallel()
 	s := newService(t, newManager(t, 2))
 	r := run(t, s, hello)
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+	assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 	assert.Equal(t, map[string]string{"VERSION": "1.2.3"}, node(t, r, ".version").Outputs)
 	assert.Equal(t, int64(1), r.Number)
 	require.False(t, r.EndedAt.IsZero())

@@ -15,47 +15,15 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// Request starts a run.
-type Request struct {
-	// ID is unique among the runs of the account. If it is empty, the service chooses one. A
-	// second request with the id returns the first run.
-	ID string `json:"id,omitempty"`
-	// YAML is the pipeline, and Name the name of its file, for messages.
-	YAML string `json:"yaml"`
-	Name string `json:"name,omitempty"`
-	// Pipeline is the id of a stored pipeline, which replaces YAML and Name. InputSetNames are input sets that are
-	// stored with it. They are merged before InputSets.
-	Pipeline      string   `json:"pipeline,omitempty"`
-	InputSetNames []string `json:"input_set_names,omitempty"`
-	// InputSets are the YAML of input sets, merged in their order. Inputs are values by path, for example
-	// pipeline.variables.tag, and have precedence.
-	InputSets []string          `json:"input_sets,omitempty"`
-	Inputs    map[string]string `json:"inputs,omitempty"`
-	// Stages selects stages by identifier. Empty means all.
-	Stages []string `json:"stages,omitempty"`
-	// From selects a stage, those beside it in a parallel block, and all stages after it. It cannot be
-	// combined with Stages, nor with dependsOn in the pipeline.
-	From string `json:"from,omitempty"`
-	// SkipOtherStages leaves out stages that are not CI stages. Otherwise they are errors.
-	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
-	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. User and Email
-	// name the person behind it.
-	Cause string `json:"cause,omitempty"`
-	User  string `json:"user,omitempty"`
-	Email string `json:"email,omitempty"`
-	// Branch and Labels can be searched.
-	Branch string            `json:"branch,omitempty"`
-	Labels map[string]string `json:"labels,omitempty"`
-	// Trigger and Codebase are the values of trigger.* and codebase.*. They are never evaluated.
-	Trigger  map[string]any `json:"trigger,omitempty"`
-	Codebase map[string]any `json:"codebase,omitempty"`
-	// Variables are the values of variable.*, with the members org and account.
-	Variables map[string]any `json:"variables,omitempty"`
+// request is a request with values that only the service knows.
+type request struct {
+	api.RunRequest
 
 	// templates are those of an earlier run with the same definition.
 	templates map[string]Source
@@ -64,14 +32,17 @@ type Request struct {
 	stored int64
 }
 
+// mostLabels bounds the labels of a run, and of a filter.
+const mostLabels = 20
+
 // runName matches ids of runs.
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
-// causes are the values of Request.Cause.
+// causes are the values of api.RunRequest.Cause.
 var causes = map[string]bool{"": true, "MANUAL": true, "WEBHOOK": true, "WEBHOOK_CUSTOM": true, "SCHEDULER_CRON": true}
 
-func (r *Request) check() error {
-	const mostLabels, mostText = 20, 256
+func (r *request) check() error {
+	const mostText = 256
 	switch {
 	case r.ID != "" && !runName.MatchString(r.ID):
 		return fmt.Errorf("%w: id may have 64 letters, digits, _ and -", ErrInvalid)
@@ -114,12 +85,16 @@ func checkText(name, text string, most int) error {
 
 // Start reads a pipeline and starts a run of it. It fails with [ErrInvalid], and with [Problems]
 // if the pipeline has errors. It fails with [ErrBudget].
-func (s *Service) Start(ctx context.Context, account string, req Request) (Run, error) {
-	live, err := s.prepare(ctx, account, &req)
+func (s *Service) Start(ctx context.Context, account string, req api.RunRequest) (api.Run, error) {
+	return s.startRun(ctx, account, &request{RunRequest: req})
+}
+
+func (s *Service) startRun(ctx context.Context, account string, req *request) (api.Run, error) {
+	live, err := s.prepare(ctx, account, req)
 	if err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
-	var started Run
+	var started api.Run
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
 		if err := live.create(tx); err != nil {
 			return err
@@ -134,9 +109,9 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 		if run, known := s.Run(ctx, account, req.ID); known == nil {
 			return run, nil
 		}
-		return Run{}, err
+		return api.Run{}, err
 	case err != nil:
-		return Run{}, err
+		return api.Run{}, err
 	}
 	s.started(live)
 	return started, nil
@@ -144,7 +119,10 @@ func (s *Service) Start(ctx context.Context, account string, req Request) (Run, 
 
 // started keeps the state of a run whose transaction has committed.
 func (s *Service) started(live *preparedRun) {
-	s.cache.put(runKey{live.run.Account, live.run.ID}, &live.liveRun)
+	s.cache.keep(&live.liveRun)
+	s.counts.start(live.run.Account)
+	run := *live.run // the cache's run changes
+	s.announceChange(&run)
 	s.cfg.Logger.Info().Str("account", live.run.Account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
 }
 
@@ -179,6 +157,9 @@ func (p *preparedRun) create(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
+	for _, n := range nodes {
+		p.count(n)
+	}
 	if err := tx.Create(p.run, nodes); err != nil {
 		return err
 	}
@@ -194,7 +175,7 @@ type preparedRun struct {
 	pipeline  *definition.Pipeline
 }
 
-func (s *Service) prepare(ctx context.Context, account string, req *Request) (*preparedRun, error) {
+func (s *Service) prepare(ctx context.Context, account string, req *request) (*preparedRun, error) {
 	if err := s.resolve(ctx, account, req); err != nil {
 		return nil, err
 	}
@@ -213,6 +194,10 @@ func (s *Service) prepare(ctx context.Context, account string, req *Request) (*p
 	if name == "" {
 		name = "pipeline.yaml"
 	}
+	hold, err := definition.ParseTimeout(req.HoldFailed)
+	if err != nil {
+		return nil, fmt.Errorf("%w: hold_failed: %w", ErrInvalid, err)
+	}
 	now := time.Now().UTC().Truncate(time.Millisecond)
 	doc := &document{
 		Source: Source{Name: name, Text: []byte(req.YAML)}, InputSets: req.inputSets(), Inputs: req.Inputs, SkipOtherStages: req.SkipOtherStages, Templates: req.templates,
@@ -220,30 +205,49 @@ func (s *Service) prepare(ctx context.Context, account string, req *Request) (*p
 		Run: engine.Run{
 			ID: id, Account: account, StartedAt: now, TriggerType: cause, User: req.User, Email: req.Email,
 			Trigger: req.Trigger, Codebase: req.Codebase, Variables: req.Variables, Stages: req.Stages,
+			HoldFailed: hold,
 		},
 	}
-	p, problems := doc.read(s.cfg.Templates, false)
-	if p == nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, problems)
+	planName, err := doc.name()
+	if err != nil {
+		return nil, err
 	}
-	selected, err := selectStages(p, req)
+	read, err := s.cache.plan(planName, doc, s.cfg.Templates)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	p := read.pipeline
+	selected, err := selectStages(p, &req.RunRequest)
 	if err != nil {
 		return nil, err
 	}
 	doc.Run.Stages = selected
-	machine, err := engine.New(p)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
+	s.nameRepository(&doc.Run, p)
 	run := &store.Run{
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
-	live := &preparedRun{liveRun: liveRun{run: run, machine: machine}, doc: doc, pipeline: p, maxActive: s.cfg.MaxActive}
+	live := &preparedRun{liveRun: liveRun{run: run, machine: read.machine}, doc: doc, pipeline: p, maxActive: s.cfg.MaxActive}
 	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored})
 }
 
-func (r *Request) inputSets() []Source {
+// nameRepository sets codebase.repoUrl of a run that was started without it.
+func (s *Service) nameRepository(run *engine.Run, p *definition.Pipeline) {
+	c := p.Codebase
+	if c == nil || run.Codebase["repoUrl"] != nil || c.Connector.Dynamic() || c.Repository.Dynamic() {
+		return
+	}
+	if address := s.table.RepositoryURL(c.Connector.Text(), c.Repository.Text()); address != "" {
+		values := maps.Clone(run.Codebase)
+		if values == nil {
+			values = engine.Values{}
+		}
+		values["repoUrl"] = address
+		run.Codebase = values
+	}
+}
+
+func (r *request) inputSets() []Source {
 	if r.Pipeline != "" {
 		return r.sets
 	}
@@ -272,19 +276,24 @@ func encodeNodes(state *engine.State) ([]store.Node, error) {
 }
 
 // Run returns a run with its nodes. It fails with [ErrNotFound].
-func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
-	row, nodes, err := s.store.Run(ctx, account, id)
-	if errors.Is(err, store.ErrNotFound) {
-		return Run{}, fmt.Errorf("run %s: %w", id, ErrNotFound)
-	}
+func (s *Service) Run(ctx context.Context, account, id string) (api.Run, error) {
+	row, nodes, err := s.rows(ctx, account, id)
 	if err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
-	definition, err := s.definition(ctx, row)
-	if err != nil {
-		return Run{}, err
+	return s.tree(ctx, row, nodes)
+}
+
+// tree returns the API's form of a run with its nodes.
+func (s *Service) tree(ctx context.Context, row *store.Run, nodes []store.Node) (api.Run, error) {
+	fixed, err := s.constant(ctx, row)
+	var live *liveRun
+	if err == nil {
+		live, err = s.cache.decode(row, fixed, nodes)
 	}
-	live, err := decode(row, definition, nodes)
+	if unreadable := (brokenError{}); err != nil && !errors.As(err, &unreadable) {
+		return api.Run{}, err
+	}
 	if err != nil { // its definition is not one of this version
 		return undecoded(row, nodes), nil
 	}
@@ -292,16 +301,16 @@ func (s *Service) Run(ctx context.Context, account, id string) (Run, error) {
 }
 
 // Wait returns a run when it has ended, or when ctx ends with the context's error.
-func (s *Service) Wait(ctx context.Context, account, id string) (Run, error) {
+func (s *Service) Wait(ctx context.Context, account, id string) (api.Run, error) {
 	_, err := s.await(ctx, account, id, func(run *store.Run) bool { return !run.Ended.IsZero() })
 	if err != nil {
-		return Run{}, err
+		return api.Run{}, err
 	}
 	return s.Run(ctx, account, id)
 }
 
 // hold returns a run when it has ended, or after a time.
-func (s *Service) hold(ctx context.Context, account, id string, wait time.Duration) (Run, error) {
+func (s *Service) hold(ctx context.Context, account, id string, wait time.Duration) (api.Run, error) {
 	if wait > 0 {
 		waiting, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()

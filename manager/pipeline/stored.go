@@ -9,29 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
-
-// StoredPipeline is a pipeline that the service keeps. Runs and triggers name it by its id.
-type StoredPipeline struct {
-	// ID is unique among the stored pipelines of the account: up to 64 letters, digits, _ and -.
-	ID string `json:"id"`
-	// YAML is the pipeline, and Name the name of its file, for messages.
-	YAML string `json:"yaml,omitempty"`
-	Name string `json:"name,omitempty"`
-	// InputSets are the YAML of input sets by their names. A request names those that it uses.
-	InputSets map[string]string `json:"input_sets,omitempty"`
-	// SkipOtherStages leaves out stages that are not CI stages. Otherwise they are errors.
-	SkipOtherStages bool `json:"skip_other_stages,omitempty"`
-	// Version counts the changes, from 1. A change with a version other than 0 is refused if the pipeline has another
-	// version.
-	Version int64 `json:"version,omitempty"`
-	// UpdatedAt is the time of the last change. The service sets it.
-	UpdatedAt time.Time `json:"updated_at,omitzero"`
-	// Problems are the warnings about the pipeline, in the answer to a change.
-	Problems Problems `json:"problems,omitempty"`
-}
 
 // The kinds of stored objects.
 const (
@@ -51,16 +31,16 @@ const (
 // SetPipeline adds a stored pipeline, or replaces the one with its id. Runs keep the pipeline that they were started
 // with. It fails with [ErrInvalid], with [Problems] if the pipeline or an input set has errors, and with
 // [ErrConflict].
-func (s *Service) SetPipeline(ctx context.Context, account string, p StoredPipeline) (StoredPipeline, error) {
+func (s *Service) SetPipeline(ctx context.Context, account string, p api.Pipeline) (api.Pipeline, error) {
 	problems, err := s.checkStored(&p)
 	if err != nil {
-		return StoredPipeline{}, err
+		return api.Pipeline{}, err
 	}
 	wanted := p.Version
 	p.Version, p.UpdatedAt, p.Problems = 0, time.Time{}, nil
 	data, err := json.Marshal(p)
 	if err != nil {
-		return StoredPipeline{}, fmt.Errorf("encoding pipeline %s: %w", p.ID, err)
+		return api.Pipeline{}, fmt.Errorf("encoding pipeline %s: %w", p.ID, err)
 	}
 	object := &store.Object{Account: account, Kind: kindPipeline, ID: p.ID, Updated: now(), Data: data}
 	err = s.store.Update(ctx, func(tx *store.Tx) error {
@@ -70,9 +50,9 @@ func (s *Service) SetPipeline(ctx context.Context, account string, p StoredPipel
 		return putObject(tx, object, store.Room{Count: mostPipelines, Bytes: mostPipelineBytes})
 	})
 	if err != nil {
-		return StoredPipeline{}, err
+		return api.Pipeline{}, err
 	}
-	p.Version, p.UpdatedAt, p.Problems = object.Version, object.Updated, problems
+	p.Version, p.UpdatedAt, p.Problems = object.Version, object.Updated, shownProblems(problems)
 	return p, nil
 }
 
@@ -105,7 +85,7 @@ func putObject(tx *store.Tx, o *store.Object, room store.Room) error {
 }
 
 // checkStored returns the warnings about a pipeline and its input sets.
-func (s *Service) checkStored(p *StoredPipeline) (Problems, error) {
+func (s *Service) checkStored(p *api.Pipeline) (Problems, error) {
 	switch {
 	case !runName.MatchString(p.ID):
 		return nil, fmt.Errorf("%w: id may have 64 letters, digits, _ and -", ErrInvalid)
@@ -117,13 +97,13 @@ func (s *Service) checkStored(p *StoredPipeline) (Problems, error) {
 	if err := checkText("name", p.Name, 256); err != nil {
 		return nil, err
 	}
-	problems := Lint(Request{YAML: p.YAML, Name: p.file(), SkipOtherStages: p.SkipOtherStages}, s.cfg.Settings, s.cfg.Templates)
+	problems := Lint(api.RunRequest{YAML: p.YAML, Name: fileOf(p), SkipOtherStages: p.SkipOtherStages}, s.cfg.Settings, s.cfg.Templates)
 	for _, name := range slices.Sorted(maps.Keys(p.InputSets)) {
 		if !runName.MatchString(name) {
 			return nil, fmt.Errorf("%w: input_sets.%s: a name may have 64 letters, digits, _ and -", ErrInvalid, name)
 		}
 		doc := document{
-			Source: p.source(), InputSets: []Source{p.inputSet(name)}, SkipOtherStages: p.SkipOtherStages, StepTypes: stepTypes(s.cfg.Settings),
+			Source: Source{Name: fileOf(p), Text: []byte(p.YAML)}, InputSets: []Source{inputSetOf(p, name)}, SkipOtherStages: p.SkipOtherStages, StepTypes: stepTypes(s.cfg.Settings),
 		}
 		_, found := doc.read(s.cfg.Templates, true)
 		for _, problem := range found { // the problems of the pipeline itself are known
@@ -138,25 +118,23 @@ func (s *Service) checkStored(p *StoredPipeline) (Problems, error) {
 	return problems, nil
 }
 
-func (p *StoredPipeline) file() string {
+func fileOf(p *api.Pipeline) string {
 	if p.Name != "" {
 		return p.Name
 	}
 	return p.ID + ".yaml"
 }
 
-func (p *StoredPipeline) source() Source { return Source{Name: p.file(), Text: []byte(p.YAML)} }
-
-func (p *StoredPipeline) inputSet(name string) definition.Source {
+func inputSetOf(p *api.Pipeline, name string) Source {
 	return Source{Name: "input_sets." + name, Text: []byte(p.InputSets[name])}
 }
 
 // StoredPipeline returns a stored pipeline. It fails with [ErrNotFound].
-func (s *Service) StoredPipeline(ctx context.Context, account, id string) (StoredPipeline, error) {
-	var p StoredPipeline
+func (s *Service) StoredPipeline(ctx context.Context, account, id string) (api.Pipeline, error) {
+	var p api.Pipeline
 	o, err := s.object(ctx, account, kindPipeline, id, &p)
 	if err != nil {
-		return StoredPipeline{}, err
+		return api.Pipeline{}, err
 	}
 	p.Version, p.UpdatedAt = o.Version, o.Updated
 	return p, nil
@@ -182,7 +160,7 @@ func (s *Service) object(ctx context.Context, account, kind, id string, v any) (
 
 // StoredPipelines lists stored pipelines by their ids, without their YAML. Next is the id after which the next page
 // begins, or empty.
-func (s *Service) StoredPipelines(ctx context.Context, account, after string) (page []StoredPipeline, next string, err error) {
+func (s *Service) StoredPipelines(ctx context.Context, account, after string) (page []api.Pipeline, next string, err error) {
 	if err := checkPage(after); err != nil {
 		return nil, "", err
 	}
@@ -190,9 +168,9 @@ func (s *Service) StoredPipelines(ctx context.Context, account, after string) (p
 	if err != nil {
 		return nil, "", err
 	}
-	page = []StoredPipeline{}
+	page = []api.Pipeline{}
 	for i := range rows[:min(len(rows), pageOfObjects)] {
-		page = append(page, StoredPipeline{ID: rows[i].ID, Version: rows[i].Version, UpdatedAt: rows[i].Updated})
+		page = append(page, api.Pipeline{ID: rows[i].ID, Version: rows[i].Version, UpdatedAt: rows[i].Updated})
 	}
 	if len(rows) > pageOfObjects {
 		next = rows[pageOfObjects-1].ID
@@ -225,7 +203,7 @@ func (s *Service) deleteObject(ctx context.Context, account, kind, id string) er
 }
 
 // resolve replaces the name of a stored pipeline in a request by its YAML.
-func (s *Service) resolve(ctx context.Context, account string, r *Request) error {
+func (s *Service) resolve(ctx context.Context, account string, r *request) error {
 	switch {
 	case r.Pipeline == "" && len(r.InputSetNames) > 0:
 		return fmt.Errorf("%w: input_set_names is for a stored pipeline: set pipeline, or use input_sets", ErrInvalid)
@@ -243,13 +221,13 @@ func (s *Service) resolve(ctx context.Context, account string, r *Request) error
 	if err != nil {
 		return err
 	}
-	r.YAML, r.Name, r.SkipOtherStages, r.stored = p.YAML, p.file(), r.SkipOtherStages || p.SkipOtherStages, p.Version
+	r.YAML, r.Name, r.SkipOtherStages, r.stored = p.YAML, fileOf(&p), r.SkipOtherStages || p.SkipOtherStages, p.Version
 	var sets []Source
 	for _, name := range r.InputSetNames {
 		if _, ok := p.InputSets[name]; !ok {
 			return fmt.Errorf("%w: input_set_names: pipeline %s has no input set %q", ErrInvalid, r.Pipeline, name)
 		}
-		sets = append(sets, p.inputSet(name))
+		sets = append(sets, inputSetOf(&p, name))
 	}
 	r.sets = append(sets, inputSets(r.InputSets)...)
 	return nil

@@ -4,11 +4,15 @@ import (
 	"net/http"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // routeObjects adds the API of stored pipelines and triggers.
-func (a *api) routeObjects(r chi.Router) {
+func (a *handlers) routeObjects(r chi.Router) {
 	r.Get("/api/pipelines", a.pipelines)
+	r.Get("/api/triggers", a.triggers)
+	r = r.With(noParameters)
 	r.Get("/api/pipelines/{id}", func(w http.ResponseWriter, r *http.Request) {
 		p, err := a.service.StoredPipeline(r.Context(), a.account(r), chi.URLParam(r, "id"))
 		answer(w, http.StatusOK, p, err)
@@ -17,7 +21,6 @@ func (a *api) routeObjects(r chi.Router) {
 	r.Delete("/api/pipelines/{id}", func(w http.ResponseWriter, r *http.Request) {
 		deleted(w, a.service.DeletePipeline(r.Context(), a.account(r), chi.URLParam(r, "id")))
 	})
-	r.Get("/api/triggers", a.triggers)
 	r.Get("/api/triggers/{id}", func(w http.ResponseWriter, r *http.Request) {
 		t, err := a.service.Trigger(r.Context(), a.account(r), chi.URLParam(r, "id"))
 		answer(w, http.StatusOK, t, err)
@@ -47,8 +50,8 @@ func sameID(w http.ResponseWriter, r *http.Request, id *string) bool {
 	return true
 }
 
-func (a *api) setPipeline(w http.ResponseWriter, r *http.Request) {
-	var p StoredPipeline
+func (a *handlers) setPipeline(w http.ResponseWriter, r *http.Request) {
+	var p api.Pipeline
 	if !decodeBody(w, r, &p) || !sameID(w, r, &p.ID) {
 		return
 	}
@@ -57,8 +60,8 @@ func (a *api) setPipeline(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out, err)
 }
 
-func (a *api) setTrigger(w http.ResponseWriter, r *http.Request) {
-	var t Trigger
+func (a *handlers) setTrigger(w http.ResponseWriter, r *http.Request) {
+	var t api.Trigger
 	if !decodeBody(w, r, &t) || !sameID(w, r, &t.ID) {
 		return
 	}
@@ -66,24 +69,24 @@ func (a *api) setTrigger(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, out, err)
 }
 
-func (a *api) pipelines(w http.ResponseWriter, r *http.Request) {
+func (a *handlers) pipelines(w http.ResponseWriter, r *http.Request) {
 	if !knownParameters(w, r, "page") {
 		return
 	}
 	page, next, err := a.service.StoredPipelines(r.Context(), a.account(r), r.URL.Query().Get("page"))
 	answer(w, http.StatusOK, struct {
-		Pipelines []StoredPipeline `json:"pipelines"`
-		Next      string           `json:"next,omitempty"`
+		Pipelines []api.Pipeline `json:"pipelines"`
+		Next      string         `json:"next,omitempty"`
 	}{page, next}, err)
 }
 
-func (a *api) triggers(w http.ResponseWriter, r *http.Request) {
+func (a *handlers) triggers(w http.ResponseWriter, r *http.Request) {
 	if !knownParameters(w, r, "page") {
 		return
 	}
 	page, next, err := a.service.Triggers(r.Context(), a.account(r), r.URL.Query().Get("page"))
 	answer(w, http.StatusOK, struct {
-		Triggers []Trigger `json:"triggers"`
-		Next     string    `json:"next,omitempty"`
+		Triggers []api.Trigger `json:"triggers"`
+		Next     string        `json:"next,omitempty"`
 	}{page, next}, err)
 }

@@ -9,74 +9,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/trigger"
 )
 
-// Trigger starts runs of a stored pipeline, when a webhook is called or at times. The fields Kind, Pipeline and, for a
-// webhook, Provider and Secret are required.
-type Trigger struct {
-	// ID is unique among the triggers of the account: up to 64 letters, digits, _ and -.
-	ID string `json:"id"`
-	// Kind is webhook or cron.
-	Kind string `json:"kind"`
-	// Disabled starts nothing. Times that pass while a trigger is disabled do not count as missed.
-	Disabled bool `json:"disabled,omitempty"`
-
-	// Pipeline is the id of a stored pipeline, InputSetNames are input sets that are stored with it, and Inputs are
-	// values by path. The values may have expressions: the run evaluates them, with trigger.* and codebase.* as data.
-	Pipeline      string            `json:"pipeline"`
-	InputSetNames []string          `json:"input_set_names,omitempty"`
-	Inputs        map[string]string `json:"inputs,omitempty"`
-	// Stages selects stages by identifier. Empty means all.
-	Stages []string `json:"stages,omitempty"`
-	// Labels are those of the runs. The service adds the label trigger, with the id.
-	Labels map[string]string `json:"labels,omitempty"`
-
-	// Provider of a webhook is github, gitlab, gitea, bitbucket or custom.
-	Provider string `json:"provider,omitempty"`
-	// Secret proves the origin of calls: 16 to 256 bytes. The service encrypts it and never returns it; HasSecret
-	// reports that there is one. A change without a secret keeps the present one.
-	Secret    string `json:"secret,omitempty"`
-	HasSecret bool   `json:"has_secret,omitempty"`
-	// Events are the events that start a run. Empty means pushes, tags and pull requests. A custom webhook has none.
-	Events []TriggerEvent `json:"events,omitempty"`
-	// Branches and Tags are patterns, for example release/*, main and !wip/**. Branches applies to pushes, to the target
-	// of pull requests and to comments on them. Tags applies to tags and releases. Empty permits all.
-	Branches []string `json:"branches,omitempty"`
-	Tags     []string `json:"tags,omitempty"`
-	// Forks permits pull requests, and comments on them, whose changes are or may be in another repository. Their
-	// authors need no permission for this repository, but the run has its secrets.
-	Forks bool `json:"forks,omitempty"`
-
-	// Cron has five fields, or is a word such as @daily or @every 90m. TimeZone is a name like Europe/Berlin. Defaults
-	// to UTC. Times that passed while no service was running start one run.
-	Cron     string `json:"cron,omitempty"`
-	TimeZone string `json:"time_zone,omitempty"`
-
-	// Version counts the changes, from 1. A change with a version other than 0 is refused if the trigger has another
-	// version. The service sets the fields below.
-	Version   int64     `json:"version,omitempty"`
-	UpdatedAt time.Time `json:"updated_at,omitzero"`
-	// Next is the next time of a cron trigger.
-	Next time.Time `json:"next,omitzero"`
-	// Last is when the trigger last started a run, or failed to. LastRun is the id of the last run, and LastError the
-	// reason if the last start failed.
-	Last      time.Time `json:"last,omitzero"`
-	LastRun   string    `json:"last_run,omitempty"`
-	LastError string    `json:"last_error,omitempty"`
-}
-
-// TriggerEvent is a type of event: push, tag, pull_request, release or comment.
-type TriggerEvent struct {
-	Type string `json:"type"`
-	// Actions of a pull request are opened, reopened, updated, edited, closed and merged, and by default the first
-	// three. Those of a release are published (the default), updated and deleted, and those of a comment created (the
-	// default), edited and deleted.
-	Actions []string `json:"actions,omitempty"`
-}
-
-// The values of Trigger.Kind.
+// The values of api.Trigger.Kind.
 const (
 	webhookTrigger = "webhook"
 	cronTrigger    = "cron"
@@ -92,13 +30,13 @@ const (
 
 // savedTrigger is a trigger in the database.
 type savedTrigger struct {
-	Trigger
+	api.Trigger
 
 	Sealed []byte `json:"sealed,omitempty"`
 }
 
 // shown returns the trigger for the caller.
-func (t *savedTrigger) shown(o *store.Object) Trigger {
+func (t *savedTrigger) shown(o *store.Object) api.Trigger {
 	out := t.Trigger
 	out.Version, out.UpdatedAt, out.Next, out.HasSecret = o.Version, o.Updated, o.Due, len(t.Sealed) > 0
 	return out
@@ -106,22 +44,22 @@ func (t *savedTrigger) shown(o *store.Object) Trigger {
 
 // SetTrigger adds a trigger, or replaces the one with its id. It fails with [ErrInvalid], with [Problems] if the inputs
 // do not fit the pipeline, and with [ErrConflict].
-func (s *Service) SetTrigger(ctx context.Context, account string, t Trigger) (Trigger, error) {
-	if err := t.check(); err != nil {
-		return Trigger{}, err
-	}
-	if err := s.checkTarget(ctx, account, &t); err != nil {
-		return Trigger{}, err
-	}
+func (s *Service) SetTrigger(ctx context.Context, account string, t api.Trigger) (api.Trigger, error) {
 	saved, wanted := savedTrigger{Trigger: t}, t.Version
+	if err := saved.check(); err != nil {
+		return api.Trigger{}, err
+	}
+	if err := s.checkTarget(ctx, account, &saved); err != nil {
+		return api.Trigger{}, err
+	}
 	if err := s.sealSecret(account, &saved); err != nil {
-		return Trigger{}, err
+		return api.Trigger{}, err
 	}
 	object := &store.Object{Account: account, Kind: kindTrigger, ID: t.ID, Updated: now()}
 	if t.Kind == cronTrigger && !t.Disabled {
-		next, err := t.after(object.Updated)
+		next, err := saved.after(object.Updated)
 		if err != nil {
-			return Trigger{}, err
+			return api.Trigger{}, err
 		}
 		object.Due = next
 	}
@@ -146,7 +84,7 @@ func (s *Service) SetTrigger(ctx context.Context, account string, t Trigger) (Tr
 		return putObject(tx, object, store.Room{Count: mostTriggers, Bytes: mostTriggerBytes})
 	})
 	if err != nil {
-		return Trigger{}, err
+		return api.Trigger{}, err
 	}
 	return saved.shown(object), nil
 }
@@ -197,7 +135,7 @@ func (t *savedTrigger) keep(tx *store.Tx, o *store.Object) error {
 }
 
 // check checks the fields of a trigger on their own.
-func (t *Trigger) check() error {
+func (t *savedTrigger) check() error {
 	switch {
 	case !runName.MatchString(t.ID):
 		return fmt.Errorf("%w: id may have 64 letters, digits, _ and -", ErrInvalid)
@@ -222,7 +160,7 @@ func (t *Trigger) check() error {
 	return fmt.Errorf("%w: kind is %q: use webhook or cron", ErrInvalid, t.Kind)
 }
 
-func (t *Trigger) checkWebhook() error {
+func (t *savedTrigger) checkWebhook() error {
 	const minSecret, maxSecret = 16, 256
 	provider := trigger.Provider(t.Provider)
 	switch {
@@ -236,7 +174,7 @@ func (t *Trigger) checkWebhook() error {
 		return fmt.Errorf("%w: events, branches, tags and forks are for Git providers: use a condition on <+trigger.payload...> in the pipeline", ErrInvalid)
 	}
 	for i, e := range t.Events {
-		if err := e.check(); err != nil {
+		if err := checkTriggerEvent(&e); err != nil {
 			return fmt.Errorf("%w: events[%d].%w", ErrInvalid, i, err)
 		}
 	}
@@ -253,7 +191,7 @@ func (t *Trigger) checkWebhook() error {
 	return nil
 }
 
-func (e *TriggerEvent) check() error {
+func checkTriggerEvent(e *api.TriggerEvent) error {
 	switch e.Type {
 	case trigger.Push, trigger.Tag, trigger.PullRequest, trigger.Release, trigger.Comment:
 	default:
@@ -272,17 +210,17 @@ func (e *TriggerEvent) check() error {
 }
 
 // Trigger returns a trigger without its secret. It fails with [ErrNotFound].
-func (s *Service) Trigger(ctx context.Context, account, id string) (Trigger, error) {
+func (s *Service) Trigger(ctx context.Context, account, id string) (api.Trigger, error) {
 	var t savedTrigger
 	o, err := s.object(ctx, account, kindTrigger, id, &t)
 	if err != nil {
-		return Trigger{}, err
+		return api.Trigger{}, err
 	}
 	return t.shown(o), nil
 }
 
 // Triggers lists triggers by their ids. Next is the id after which the next page begins, or empty.
-func (s *Service) Triggers(ctx context.Context, account, after string) (page []Trigger, next string, err error) {
+func (s *Service) Triggers(ctx context.Context, account, after string) (page []api.Trigger, next string, err error) {
 	if err := checkPage(after); err != nil {
 		return nil, "", err
 	}
@@ -290,7 +228,7 @@ func (s *Service) Triggers(ctx context.Context, account, after string) (page []T
 	if err != nil {
 		return nil, "", err
 	}
-	page = []Trigger{}
+	page = []api.Trigger{}
 	for i := range rows[:min(len(rows), pageOfObjects)] {
 		var t savedTrigger
 		if err := json.Unmarshal(rows[i].Data, &t); err != nil {

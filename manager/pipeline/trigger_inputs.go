@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/expression"
 )
@@ -18,7 +19,7 @@ import (
 const mostTriggerInputs = 100
 
 // checkTarget checks the pipeline, the input sets and the inputs of a trigger.
-func (s *Service) checkTarget(ctx context.Context, account string, t *Trigger) error {
+func (s *Service) checkTarget(ctx context.Context, account string, t *savedTrigger) error {
 	req := t.request()
 	if err := s.resolve(ctx, account, &req); err != nil {
 		return err
@@ -39,14 +40,14 @@ func (s *Service) checkTarget(ctx context.Context, account string, t *Trigger) e
 	if p == nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, problems)
 	}
-	if _, err := selectStages(p, &req); err != nil {
+	if _, err := selectStages(p, &req.RunRequest); err != nil {
 		return err
 	}
 	return req.check()
 }
 
 // checkInput checks the expressions of an input.
-func (t *Trigger) checkInput(text string) error {
+func (t *savedTrigger) checkInput(text string) error {
 	template, err := expression.Parse(text)
 	if err != nil {
 		return err
@@ -61,10 +62,10 @@ func (t *Trigger) checkInput(text string) error {
 }
 
 // request returns the request that the trigger starts.
-func (t *Trigger) request() Request {
+func (t *savedTrigger) request() request {
 	labels := map[string]string{"trigger": t.ID}
 	maps.Copy(labels, t.Labels)
-	return Request{Pipeline: t.Pipeline, InputSetNames: t.InputSetNames, Inputs: t.Inputs, Stages: t.Stages, Labels: labels}
+	return request{RunRequest: api.RunRequest{Pipeline: t.Pipeline, InputSetNames: t.InputSetNames, Inputs: t.Inputs, Stages: t.Stages, Labels: labels}}
 }
 
 // checkValues checks the values that the inputs of a trigger have in a run against what the pipeline permits. The

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -19,13 +20,13 @@ func TestARunOfAStoredPipelineKeepsItsVersion(t *testing.T) {
 	s := newService(t, newManager(t, 1))
 	url := serve(t, s)
 	const set = "inputSet: {identifier: a, name: a, pipeline: {identifier: echo, variables: [{name: title, type: String, value: from the set}]}}"
-	body := encode(t, pipeline.StoredPipeline{YAML: echo, InputSets: map[string]string{"usual": set}})
+	body := encode(t, api.Pipeline{YAML: echo, InputSets: map[string]string{"usual": set}})
 	status, answer := call(t, "PUT", url+"/api/pipelines/echo", body)
 	require.Equal(t, 200, status, answer)
 	assert.Contains(t, answer, `"version":1`)
 	status, answer = call(t, "POST", url+"/api/runs", `{"id":"one","pipeline":"echo","input_set_names":["usual"],"trigger":{"prTitle":"t","payload":{"pull_request":{"head":{"ref":"r"}}}},"codebase":{"pullRequestBody":"b"}}`)
 	require.Equal(t, 202, status, answer)
-	status, answer = call(t, "PUT", url+"/api/pipelines/echo", encode(t, pipeline.StoredPipeline{YAML: hello, Version: 1}))
+	status, answer = call(t, "PUT", url+"/api/pipelines/echo", encode(t, api.Pipeline{YAML: hello, Version: 1}))
 	require.Equal(t, 200, status, answer)
 	assert.Contains(t, answer, `"version":2`)
 	r := wait(t, s, "one")
@@ -38,12 +39,12 @@ func TestARunOfAStoredPipelineKeepsItsVersion(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"PUT", "/api/pipelines/echo", encode(t, pipeline.StoredPipeline{YAML: hello, Version: 1}), 409, "has version 2 and not 1"},
-		{"PUT", "/api/pipelines/new", encode(t, pipeline.StoredPipeline{YAML: hello, Version: 1}), 409, "does not exist"},
+		{"PUT", "/api/pipelines/echo", encode(t, api.Pipeline{YAML: hello, Version: 1}), 409, "has version 2 and not 1"},
+		{"PUT", "/api/pipelines/new", encode(t, api.Pipeline{YAML: hello, Version: 1}), 409, "does not exist"},
 		{"PUT", "/api/pipelines/bad", `{"yaml":"pipeline: {identifier: a}"}`, 400, `"problems":[`},
-		{"PUT", "/api/pipelines/bad", encode(t, pipeline.StoredPipeline{YAML: hello, InputSets: map[string]string{"x": "inputSet: ["}}), 400, "input_sets.x"},
-		{"PUT", "/api/pipelines/bad", encode(t, pipeline.StoredPipeline{ID: "other", YAML: hello}), 400, "id differs"},
-		{"PUT", "/api/pipelines/a%20b", encode(t, pipeline.StoredPipeline{YAML: hello}), 400, "id"},
+		{"PUT", "/api/pipelines/bad", encode(t, api.Pipeline{YAML: hello, InputSets: map[string]string{"x": "inputSet: ["}}), 400, "input_sets.x"},
+		{"PUT", "/api/pipelines/bad", encode(t, api.Pipeline{ID: "other", YAML: hello}), 400, "id differs"},
+		{"PUT", "/api/pipelines/a%20b", encode(t, api.Pipeline{YAML: hello}), 400, "id"},
 		{"POST", "/api/runs", `{"pipeline":"none"}`, 400, `there is no stored pipeline \"none\"`},
 		{"POST", "/api/runs", `{"pipeline":"echo","input_set_names":["none"]}`, 400, `has no input set \"none\"`},
 		{"POST", "/api/runs", `{"pipeline":"echo","yaml":"x"}`, 400, "use one of them"},
@@ -95,7 +96,7 @@ func TestBadTriggersAreRefusedWithTheField(t *testing.T) {
 	}
 	without := newService(t, newManager(t, 1))
 	store(t, without, "hello", hello, nil)
-	_, err := without.SetTrigger(t.Context(), account, pipeline.Trigger{ID: "t", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"})
+	_, err := without.SetTrigger(t.Context(), account, api.Trigger{ID: "t", Kind: "webhook", Provider: "github", Secret: hookSecret, Pipeline: "hello"})
 	require.ErrorContains(t, err, "has no key")
 }
 
@@ -109,7 +110,7 @@ func TestTheSecretOfAWebhookIsWrittenOnceAndNeverShown(t *testing.T) {
 	s := newService(t, m, at(keys[0]))
 	url, hooks := serve(t, s), serveHooks(t, s)
 	store(t, s, "hello", skipped(), nil)
-	set := encode(t, pipeline.Trigger{Kind: "webhook", Provider: "gitlab", Secret: hookSecret, Pipeline: "hello"})
+	set := encode(t, api.Trigger{Kind: "webhook", Provider: "gitlab", Secret: hookSecret, Pipeline: "hello"})
 	answers := ""
 	for _, c := range []struct{ method, path, body string }{
 		{"PUT", "/api/triggers/gl", set}, {"GET", "/api/triggers/gl", ""}, {"GET", "/api/triggers", ""},
@@ -155,9 +156,9 @@ func TestATimeOfATriggerStartsOneRunInSeveralServices(t *testing.T) {
 	}
 	s := services[0]
 	store(t, s, "never", skipped(), nil)
-	set := setTrigger(t, s, pipeline.Trigger{ID: "yearly", Kind: "cron", Cron: "30 2 1 1 *", TimeZone: "Asia/Tokyo", Pipeline: "never"})
+	set := setTrigger(t, s, api.Trigger{ID: "yearly", Kind: "cron", Cron: "30 2 1 1 *", TimeZone: "Asia/Tokyo", Pipeline: "never"})
 	require.Equal(t, "17:30:00", set.Next.Format(time.TimeOnly), "Tokyo is nine hours ahead of UTC")
-	off := setTrigger(t, s, pipeline.Trigger{ID: "off", Kind: "cron", Cron: "30 2 1 1 *", Pipeline: "never", Disabled: true})
+	off := setTrigger(t, s, api.Trigger{ID: "off", Kind: "cron", Cron: "30 2 1 1 *", Pipeline: "never", Disabled: true})
 	require.True(t, off.Next.IsZero())
 	fire := func(at time.Time) int {
 		var wg sync.WaitGroup
@@ -167,7 +168,7 @@ func TestATimeOfATriggerStartsOneRunInSeveralServices(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		page, err := s.Runs(t.Context(), account, pipeline.Filter{Labels: map[string]string{"trigger": "yearly"}})
+		page, err := s.Runs(t.Context(), account, api.RunFilter{Labels: map[string]string{"trigger": "yearly"}})
 		require.NoError(t, err)
 		return len(page.Runs)
 	}

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -17,30 +18,12 @@ import (
 	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
-// oneStage returns a pipeline with the stage build and these steps.
-func oneStage(steps string) string {
-	return `
-pipeline:
-  identifier: one
-  name: one
-  stages:
-    - stage:
-        identifier: build
-        name: build
-        type: CI
-        spec:
-          platform: {os: Linux, arch: Amd64}
-          runtime: {type: Docker, spec: {}}
-          execution:
-            steps:
-` + steps
-}
-
 func oneStep(command string) string {
-	return oneStage("              - step: {identifier: only, name: only, type: Run, spec: {command: \"" + command + "\"}}\n")
+	return oneStage("one", "              - step: {identifier: only, name: only, type: Run, spec: {command: \""+command+"\"}}\n")
 }
 
 // troubled is a manager whose SubmitStage a test replaces.
@@ -53,19 +36,19 @@ type troubled struct {
 	missed bool
 }
 
-func (m *troubled) SubmitStage(ctx context.Context, account string, req manager.StageRequest) (manager.Stage, error) {
+func (m *troubled) SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error) {
 	if m.full.Load() {
-		return manager.Stage{}, fmt.Errorf("%w: stages of the account", manager.ErrBudget)
+		return api.Stage{}, fmt.Errorf("%w: stages of the account", manager.ErrBudget)
 	}
 	if m.submit != nil {
 		if err := m.submit(ctx); err != nil {
-			return manager.Stage{}, err
+			return api.Stage{}, err
 		}
 	}
 	return m.Manager.SubmitStage(ctx, account, req)
 }
 
-func (m *troubled) Stage(account, id string) (manager.Stage, error) {
+func (m *troubled) Stage(account, id string) (api.Stage, error) {
 	m.stages.Add(1)
 	return m.Manager.Stage(account, id)
 }
@@ -79,7 +62,7 @@ func (m *troubled) Events(account string, after uint64) manager.Feed {
 }
 
 // waitFor waits until a run is as enough wants it.
-func waitFor(tb testing.TB, s *pipeline.Service, id string, enough func(pipeline.Run) bool) pipeline.Run {
+func waitFor(tb testing.TB, s *pipeline.Service, id string, enough func(api.Run) bool) api.Run {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	defer cancel()
@@ -97,9 +80,9 @@ func waitFor(tb testing.TB, s *pipeline.Service, id string, enough func(pipeline
 	}
 }
 
-func start(tb testing.TB, s *pipeline.Service, yaml string) pipeline.Run {
+func start(tb testing.TB, s *pipeline.Service, yaml string) api.Run {
 	tb.Helper()
-	r, err := s.Start(tb.Context(), account, pipeline.Request{YAML: yaml})
+	r, err := s.Start(tb.Context(), account, api.RunRequest{YAML: yaml})
 	require.NoError(tb, err)
 	return r
 }
@@ -110,17 +93,17 @@ func TestAStageWaitsWithAReasonWhileTheBudgetOfTheManagerIsUsedUp(t *testing.T) 
 	m.full.Store(true)
 	s := newService(t, m, func(c *pipeline.Config) { c.Lease = time.Second }) // leases are renewed many times while the stage waits
 	first, second := start(t, s, oneStep("true")), start(t, s, oneStep("true"))
-	for _, r := range []pipeline.Run{first, second} {
-		r = waitFor(t, s, r.ID, func(r pipeline.Run) bool { return strings.Contains(node(t, r, ".build").Reason, "budget") })
-		assert.Equal(t, pipeline.Status("QUEUED"), node(t, r, ".build").Status)
+	for _, r := range []api.Run{first, second} {
+		r = waitFor(t, s, r.ID, func(r api.Run) bool { return strings.Contains(node(t, r, ".build").Reason, "budget") })
+		assert.Equal(t, "QUEUED", node(t, r, ".build").Status)
 	}
-	_, err := s.Abort(t.Context(), account, first.ID, pipeline.Order{By: "a test"})
+	_, err := s.Abort(t.Context(), account, first.ID, api.Order{By: "a test"})
 	require.NoError(t, err)
-	r := waitFor(t, s, first.ID, func(r pipeline.Run) bool { return !r.EndedAt.IsZero() })
-	assert.Equal(t, pipeline.Status("ABORTED"), r.Status, "an abort must not wait for the budget\n%s", tree(r))
+	r := waitFor(t, s, first.ID, func(r api.Run) bool { return !r.EndedAt.IsZero() })
+	assert.Equal(t, "ABORTED", r.Status, "an abort must not wait for the budget\n%s", tree(r))
 	m.full.Store(false)
-	r = waitFor(t, s, second.ID, func(r pipeline.Run) bool { return !r.EndedAt.IsZero() })
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+	r = waitFor(t, s, second.ID, func(r api.Run) bool { return !r.EndedAt.IsZero() })
+	assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 	assert.Empty(t, node(t, r, ".build").Reason)
 }
 
@@ -141,8 +124,8 @@ func TestAClosedServiceLeavesItsMessagesToTheNextOneAtOnce(t *testing.T) {
 	<-called
 	require.NoError(t, s.Close())
 	next := newService(t, m, func(c *pipeline.Config) { c.Database = cfg.Database })
-	r = waitFor(t, next, r.ID, func(r pipeline.Run) bool { return !r.EndedAt.IsZero() })
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+	r = waitFor(t, next, r.ID, func(r api.Run) bool { return !r.EndedAt.IsZero() })
+	assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 }
 
 func TestARunEndsWhenTheHandlerOfItsMessageAlwaysPanics(t *testing.T) {
@@ -153,7 +136,7 @@ func TestARunEndsWhenTheHandlerOfItsMessageAlwaysPanics(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, s.Close()) }()
 	r := run(t, s, oneStep("true"))
-	assert.Equal(t, pipeline.Status("ERRORED"), r.Status, tree(r))
+	assert.Equal(t, "ERRORED", r.Status, tree(r))
 	assert.Equal(t, "the service failed internally: a defect", r.Reason)
 }
 
@@ -175,7 +158,7 @@ func TestARunWhoseDefinitionCannotBeReadAnyMoreEndsWithTheReason(t *testing.T) {
 			first, err := pipeline.New(t.Context(), pipeline.Config{Manager: m, Database: database})
 			require.NoError(t, err)
 			r := start(t, first, oneStep("sleep 1000"))
-			r = waitFor(t, first, r.ID, func(r pipeline.Run) bool { return strings.Contains(tree(r), ".only RUNNING") })
+			r = waitFor(t, first, r.ID, func(r api.Run) bool { return strings.Contains(tree(r), ".only RUNNING") })
 			require.NoError(t, first.Close())
 			db, err := sql.Open("sqlite", database)
 			require.NoError(t, err)
@@ -188,10 +171,10 @@ func TestARunWhoseDefinitionCannotBeReadAnyMoreEndsWithTheReason(t *testing.T) {
 			s, err := pipeline.New(t.Context(), pipeline.Tuned(cfg, time.Minute, 3, false))
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, s.Close()) }()
-			r = waitFor(t, s, r.ID, func(r pipeline.Run) bool { return !r.EndedAt.IsZero() })
-			assert.Equal(t, pipeline.Status("ERRORED"), r.Status, tree(r))
+			r = waitFor(t, s, r.ID, func(r api.Run) bool { return !r.EndedAt.IsZero() })
+			assert.Equal(t, "ERRORED", r.Status, tree(r))
 			assert.Contains(t, r.Reason, test.reason)
-			assert.Equal(t, pipeline.Status("ERRORED"), node(t, r, ".only").Status)
+			assert.Equal(t, "ERRORED", node(t, r, ".only").Status)
 		})
 	}
 }
@@ -200,7 +183,7 @@ func TestARunEndsAlthoughTheEventsOfTheManagerAreMissed(t *testing.T) {
 	t.Parallel()
 	s := newService(t, &troubled{Manager: newManager(t, 1), missed: true})
 	r := run(t, s, oneStep("true"))
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+	assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 }
 
 func TestEventsOfStepsDoNotReadTheirWholeStage(t *testing.T) {
@@ -210,7 +193,64 @@ func TestEventsOfStepsDoNotReadTheirWholeStage(t *testing.T) {
 	for i := range 20 {
 		fmt.Fprintf(&steps, "              - step: {identifier: s%d, name: s%d, type: Run, spec: {command: \"true\"}}\n", i, i)
 	}
-	r := run(t, newService(t, m), oneStage(steps.String()))
-	assert.Equal(t, pipeline.Status("SUCCEEDED"), r.Status, tree(r))
+	r := run(t, newService(t, m), oneStage("one", steps.String()))
+	assert.Equal(t, "SUCCEEDED", r.Status, tree(r))
 	assert.Less(t, m.stages.Load(), int64(15))
+}
+
+// forgetful is a manager that opens the stage build without an answer. The stage fails at once, and the manager forgets it
+// after the service has read it. The stage slow does not open.
+type forgetful struct {
+	*instant
+
+	submits atomic.Int64
+}
+
+func (m *forgetful) SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error) {
+	if strings.HasSuffix(req.ID, ".slow") {
+		return api.Stage{ID: req.ID}, nil
+	}
+	m.submits.Add(1)
+	_, err := m.instant.SubmitStage(ctx, account, req)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stages[req.ID].Status, m.stages[req.ID].Error = api.Failure, "the init failed"
+	m.publish(req.ID, "")
+	return api.Stage{}, errors.Join(err, errors.New("the answer was lost"))
+}
+
+func (m *forgetful) Stage(account, id string) (api.Stage, error) {
+	st, err := m.instant.Stage(account, id)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if st.Status.Ended() {
+		delete(m.stages, id)
+	}
+	return st, err
+}
+
+func TestAStageThatTheManagerHasForgottenDoesNotRunAgain(t *testing.T) {
+	t.Parallel()
+	const stage = `{identifier: NAME, name: NAME, type: CI, spec: {platform: {os: Linux, arch: Amd64}, runtime: {type: Docker, spec: {}},
+            execution: {steps: [{step: {identifier: s, name: s, type: Run, spec: {command: "true"}}}]}}}`
+	m := &forgetful{instant: newInstant()}
+	database := filepath.Join(t.TempDir(), "pipelines.db")
+	s := newService(t, m, func(c *pipeline.Config) { c.Database = database })
+	r := start(t, s, `
+pipeline:
+  identifier: p
+  name: p
+  stages:
+    - parallel:
+        - stage: `+strings.ReplaceAll(stage, "NAME", "build")+`
+        - stage: `+strings.ReplaceAll(stage, "NAME", "slow")+"\n")
+	waitFor(t, s, r.ID, func(r api.Run) bool { return strings.Contains(tree(r), "build FAILED") }) // the other stage keeps the run
+	db, err := sql.Open("sqlite", database)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, db.Close()) }()
+	require.Eventually(t, func() bool {
+		var left int
+		return db.QueryRowContext(t.Context(), `SELECT COUNT(*) FROM messages WHERE topic = 'commands'`).Scan(&left) == nil && left == 0
+	}, time.Minute, 10*time.Millisecond)
+	assert.Equal(t, int64(1), m.submits.Load())
 }

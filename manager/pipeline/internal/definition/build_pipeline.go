@@ -9,7 +9,9 @@ import (
 var (
 	identifierPattern = regexp.MustCompile(`^[a-zA-Z_][0-9a-zA-Z_]{0,127}$`)
 	namePattern       = regexp.MustCompile(`^[a-zA-Z_0-9.-][-0-9a-zA-Z_\s.]{0,127}$`)
-	variablePattern   = regexp.MustCompile(`^[a-zA-Z_][-a-zA-Z0-9_.$]{0,127}$`)
+	// dashedPattern has the identifiers that are read although Harness refuses them.
+	dashedPattern   = regexp.MustCompile(`^[a-zA-Z_][0-9a-zA-Z_-]{0,127}$`)
+	variablePattern = regexp.MustCompile(`^[a-zA-Z_][-a-zA-Z0-9_.$]{0,127}$`)
 )
 
 // pipeline builds the typed tree of a document that was checked against the table. Values of
@@ -42,7 +44,12 @@ func (r *reader) pipeline(root *Node) *Pipeline {
 func (r *reader) identity(n *Node, at *path) (identifier, name string) {
 	id := n.Get("identifier")
 	identifier, name = id.Text(), n.Get("name").Text()
-	if id != nil && id.Kind == Scalar && !id.Dynamic() && !identifierPattern.MatchString(identifier) {
+	switch {
+	case id == nil || id.Kind != Scalar || id.Dynamic() || identifierPattern.MatchString(identifier):
+	case dashedPattern.MatchString(identifier):
+		r.warn(id.Position, "bad-identifier", at.at("identifier"), fmt.Sprintf("Harness refuses the identifier %s", quote(identifier)),
+			"use _ for -; in an expression a.b-c is a subtraction, and a.get(\"b-c\") is the name")
+	default:
 		r.error(id.Position, "bad-identifier", at.at("identifier"), fmt.Sprintf("the identifier %s is not valid", quote(identifier)),
 			"begin with a letter or _ and use letters, digits and _, at most 128")
 	}

@@ -91,6 +91,7 @@ func (r *reader) stageSpec(s *Stage, at *path) {
 	steps := spec.Get("execution").Get("steps")
 	where := at.at("execution").at("steps")
 	s.Steps = r.stepItems(steps, where)
+	r.stageCache(s, at.at("caching"))
 	if steps != nil && steps.Kind == List && len(steps.Items) == 0 {
 		r.error(steps.Position, "missing-key", where, fmt.Sprintf("the stage %s has no steps", quote(s.Identifier)), "write at least one step")
 	}

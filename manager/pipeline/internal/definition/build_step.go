@@ -115,7 +115,7 @@ func (r *reader) group(n *Node, at *path) *Group {
 	if n.Kind != Map {
 		return nil
 	}
-	g := &Group{Position: n.Position, When: when(n.Get("when"), "stageStatus"), Selectors: n.Get("delegateSelectors"), SharedPaths: n.Get("sharedPaths")}
+	g := &Group{Position: n.Position, When: when(n.Get("when"), "stageStatus"), Selectors: n.Get("delegateSelectors"), SharedPaths: n.Get("sharedPaths"), Timeout: n.Get("timeout")}
 	g.Identifier, g.Name = r.identity(n, at)
 	g.Strategy = r.strategy(n.Get("strategy"), at.at("strategy"))
 	g.FailureStrategies = r.failureStrategies(n.Get("failureStrategies"), at.at("failureStrategies"))

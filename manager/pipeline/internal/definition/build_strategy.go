@@ -24,7 +24,7 @@ func (r *reader) strategy(n *Node, at *path) *Strategy {
 	switch matrix := n.Get("matrix"); {
 	case matrix == nil:
 	case isInput(matrix):
-		s.Whole = matrix
+		s.Whole, s.WholeMatrix = matrix, true
 	default:
 		s.Matrix = r.matrix(matrix, s, at.at("matrix"))
 	}
@@ -35,6 +35,31 @@ func (r *reader) strategy(n *Node, at *path) *Strategy {
 	r.atMost(s.Parallelism, maxChildren, at.at("parallelism"))
 	r.atLeast(s.MaxConcurrency, 1, at.at("maxConcurrency"))
 	return s
+}
+
+// ParseStrategy reads a strategy that a person gives for a runtime input: YAML or JSON of the value of strategy,
+// or of matrix. It is data: expressions in it are refused.
+func ParseStrategy(text string, matrix bool) (*Strategy, error) {
+	root, problem := parse(Source{Name: "input", Text: []byte(text)})
+	if problem != nil {
+		return nil, *problem
+	}
+	r := newReader(Options{})
+	walk(root, nil, func(n *Node, at *path) {
+		if n.Dynamic() {
+			r.error(n.Position, "fixed-value", at, "an expression in the value of an input is not evaluated", "write the value")
+		}
+	})
+	if matrix {
+		at := root.Position
+		root = &Node{Position: at, Kind: Map, Fields: []Field{{"matrix", at, root}}}
+	}
+	r.check(root, known().objects["strategy"], &path{key: "strategy"})
+	s := r.strategy(root, &path{key: "strategy"})
+	if problems := r.done(); problems.Errors() {
+		return nil, problems
+	}
+	return s, nil
 }
 
 // inner takes maxConcurrency out of matrix or repeat. Both places are in use.

@@ -21,6 +21,9 @@ func (r *reader) check(n *Node, o *object, at *path) {
 	for i := range n.Fields {
 		field := &n.Fields[i]
 		k := o.key(field.Key)
+		if k == nil || k.ignored != "" {
+			r.dropped = append(r.dropped, field.Value)
+		}
 		if k == nil {
 			r.unknownKey(field, o, at)
 			continue

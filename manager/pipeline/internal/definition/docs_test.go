@@ -15,7 +15,7 @@ func TestTheDocumentationNamesEveryKey(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "pipelines.md"))
 	require.NoError(t, err)
 	words := map[string]bool{}
-	word := regexp.MustCompile(`[A-Za-z_0-9]+`)
+	word := regexp.MustCompile(`[A-Za-z_0-9-]+`)
 	for i, part := range strings.Split(string(text), "```") {
 		code := []string{part} // a block
 		if i%2 == 0 {

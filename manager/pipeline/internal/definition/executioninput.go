@@ -10,6 +10,7 @@ func (r *reader) checkExecutionInputs(root *Node, p *Pipeline) {
 	}
 	permitted := map[*Node]bool{}
 	for _, s := range p.All() {
+		permitStrategy(s.Strategy, permitted)
 		places := []*Node{s.Timeout, s.Selectors, s.Clone, s.Platform, s.Runtime, s.SharedPaths}
 		if s.Infrastructure != nil {
 			places = append(places, s.Infrastructure.Spec)
@@ -28,7 +29,7 @@ func (r *reader) checkExecutionInputs(root *Node, p *Pipeline) {
 		}
 		if in, _, err := ParseInput(n.Text()); err == nil && in.Execution {
 			r.error(n.Position, "bad-input", at, fmt.Sprintf("a run does not wait for a value of %s", at),
-				"use executionInput() in the spec and timeout of steps and in the variables of stages, or remove it to ask at the start")
+				"use executionInput() in the spec and timeout of steps, in the values of strategies and in the variables of stages, or remove it to ask at the start")
 		}
 	})
 }
@@ -46,13 +47,34 @@ func permit(n *Node, permitted map[*Node]bool) {
 	}
 }
 
+// permitStrategy permits inputs for the values that decide the children, and for the whole strategy.
+func permitStrategy(s *Strategy, permitted map[*Node]bool) {
+	if s == nil {
+		return
+	}
+	permit(s.Whole, permitted)
+	permit(s.Parallelism, permitted)
+	permit(s.MaxConcurrency, permitted)
+	if s.Matrix != nil {
+		for _, axis := range s.Matrix.Axes {
+			permit(axis.Value, permitted)
+		}
+	}
+	if s.Repeat != nil {
+		permit(s.Repeat.Times, permitted)
+		permit(s.Repeat.Items, permitted)
+	}
+}
+
 func permitSteps(items []StepItem, permitted map[*Node]bool) {
 	for _, item := range items {
 		switch {
 		case item.Step != nil:
+			permitStrategy(item.Step.Strategy, permitted)
 			permit(item.Step.Spec, permitted)
 			permit(item.Step.Timeout, permitted)
 		case item.Group != nil:
+			permitStrategy(item.Group.Strategy, permitted)
 			permitSteps(item.Group.Steps, permitted)
 		default:
 			permitSteps(item.Parallel, permitted)

@@ -44,7 +44,7 @@ func formOf(root *Node) Form {
 		if item.field("stage") != nil || item.field("parallel") != nil {
 			return V0
 		}
-		unified = unified || item.field("steps") != nil
+		unified = unified || item.field("steps") != nil || item.field("chain") != nil
 	}
 	if unified {
 		return Unified

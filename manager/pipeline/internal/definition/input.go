@@ -28,8 +28,9 @@ type Input struct {
 	Pattern string `json:"pattern,omitempty"`
 	// Execution asks for the value while the run waits at the place, not at its start.
 	Execution bool `json:"execution,omitempty"`
-	// Given reports that an input set or Options.Inputs has a value.
-	Given bool `json:"given,omitempty"`
+	// Given reports that an input set or Options.Inputs has a value. Value is it: text, or JSON of a list or map.
+	Given bool    `json:"given,omitempty"`
+	Value *string `json:"value,omitempty"`
 
 	pattern *regexp.Regexp
 }

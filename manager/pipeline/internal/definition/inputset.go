@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,7 +24,17 @@ func Inputs(source Source, opts Options) ([]Input, Problems) {
 	inputs := make([]Input, len(found))
 	for i, s := range found {
 		inputs[i] = s.Input
-		inputs[i].Given = given[s] != nil
+		if value := given[s]; value != nil {
+			text := value.Text()
+			if value.Kind != Scalar {
+				b, err := json.Marshal(value.Plain())
+				if err != nil { // plain values always encode
+					continue
+				}
+				text = string(b)
+			}
+			inputs[i].Given, inputs[i].Value = true, &text
+		}
 	}
 	return inputs, r.done()
 }
@@ -45,14 +56,32 @@ func (r *reader) fill(root *Node) {
 		case s.Default != nil:
 			r.place(s, s.scalar(*s.Default))
 		case !r.opts.Partial:
-			hint := "give it a value by this path, or by an input set"
-			if len(s.Allowed) > 0 {
-				hint += "; permitted are " + bounded(strings.Join(s.Allowed, ", "))
-			}
-			r.error(s.Position, "missing-input", nil, fmt.Sprintf("the input %s has no value", s.Path), hint)
+			r.missing = append(r.missing, s)
 		}
 	}
 	r.checkNested(given)
+}
+
+// reportMissing reports the inputs without a value. Those in keys without an effect become null.
+func (r *reader) reportMissing() {
+	if len(r.missing) == 0 {
+		return
+	}
+	dropped := map[*Node]bool{}
+	for _, n := range r.dropped {
+		markUsed(n, dropped)
+	}
+	for _, s := range r.missing {
+		if dropped[s.node] {
+			*s.node = Node{Position: s.Position}
+			continue
+		}
+		hint := "give it a value by this path, or by an input set"
+		if len(s.Allowed) > 0 {
+			hint += "; permitted are " + bounded(strings.Join(s.Allowed, ", "))
+		}
+		r.error(s.Position, "missing-input", nil, fmt.Sprintf("the input %s has no value", s.Path), hint)
+	}
 }
 
 // checkNested reports inputs that stand inside of the values of inputs.

@@ -20,7 +20,7 @@ func scriptKeys() []key {
 		text("command", "The script."),
 		words("shell", "The shell of the script.", "Sh", "Bash", "Powershell", "Pwsh", "Python"),
 		items("outputVariables", "output variable", "Variables that the script exports for later steps."),
-		ignored("outputAlias", "name the output by its step: execution.steps.ID.output.outputVariables.NAME"),
+		nested("outputAlias", "output alias", "A second name of the outputs, for exportedVariables.getValue."),
 		nested("reports", "reports", "Reports of tests."),
 	)
 }
@@ -63,8 +63,18 @@ func cacheKeys(keys ...key) []key {
 	return pluginKeys(append([]key{
 		needed(text("bucket", "The bucket.")),
 		needed(text("key", "The key of the cache.")),
-		words("archiveFormat", "The format of the archive.", "Tar", "Gzip"),
+		words("archiveFormat", "The format of the archive.", "Tar", "Gzip", "Zstd"),
 	}, keys...)...)
+}
+
+// anyCacheKeys are the keys of the steps for caches that name their storage.
+func anyCacheKeys(keys ...key) []key {
+	return pluginKeys(append([]key{
+		words("providerType", "The storage: Harness is the bucket of the operator.", "Harness", "S3", "Gcs"),
+		text("bucket", "The bucket, for S3 and Gcs."),
+		needed(text("key", "The key of the cache.")),
+		words("archiveFormat", "The format of the archive.", "Tar", "Gzip", "Zstd"),
+	}, append(s3Keys(), keys...)...)...)
 }
 
 func saveKeys() []key {
@@ -127,6 +137,7 @@ func stepSpecs() map[string][]key {
 			ignored("uses", "the image decides"),
 			items("outputVariables", "output variable", "Variables that the plugin writes for later steps.")),
 		"GitClone": append(cloneKeys(),
+			ignored("sparseCheckout", "the image of the step checks out the whole repository: use the codebase"),
 			ignored("runAsUser", "the clone runs as the user of the delegate's clone"),
 			ignored("resources", "the operator limits the clone"),
 			ignored("outputFilePathsContent", "use a Run step with outputVariables")),
@@ -144,6 +155,8 @@ func stepSpecs() map[string][]key {
 			needed(text("projectID", "The project."))),
 		"BuildAndPushACR": imageKeys(needed(text("repository", "The repository of the image.")), ignored("subscriptionId", "the connector decides")),
 
+		"RestoreCache":    anyCacheKeys(restoreKey()),
+		"SaveCache":       anyCacheKeys(saveKeys()...),
 		"RestoreCacheS3":  cacheKeys(append(s3Keys(), restoreKey())...),
 		"SaveCacheS3":     cacheKeys(append(s3Keys(), saveKeys()...)...),
 		"RestoreCacheGCS": cacheKeys(restoreKey()),
@@ -158,6 +171,10 @@ func stepSpecs() map[string][]key {
 // stepObjects are the objects of the types of steps.
 func stepObjects() []object {
 	objects := []object{
+		{name: "output alias", keys: []key{
+			needed(fixed(text("key", "The name: exportedVariables.getValue(\"pipeline.KEY.OUTPUT\") has an output."))),
+			fixed(words("scope", "Where the name is known.", "Pipeline", "Stage", "StepGroup")),
+		}},
 		{name: "output variable", keys: []key{
 			needed(fixed(text("name", "The name of the variable."))),
 			fixed(words("type", "The type of the value.", "String", "Secret")),

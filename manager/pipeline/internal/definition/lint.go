@@ -97,6 +97,7 @@ func Lint(p *Pipeline, files ...Source) Problems {
 	l.collectWords()
 	l.lintPipeline()
 	l.unusedOutputs()
+	l.locateProblems(p.Document)
 	return l.done()
 }
 

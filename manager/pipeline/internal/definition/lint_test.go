@@ -140,6 +140,7 @@ func TestLintPointsAtTheExpressionWithinABlock(t *testing.T) {
 	require.Len(t, problems, 2)
 	require.Equal(t, Position{File: "p.yaml", Line: 35, Column: 35}, problems[0].Position)
 	require.Equal(t, 54, problems[1].Column)
+	require.Equal(t, "pipeline.stages[0].stage.spec.execution.steps[2].step.spec.command", problems[0].Path)
 }
 
 func TestLintWarnsOfALineEndInAShortValue(t *testing.T) {

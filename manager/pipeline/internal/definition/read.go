@@ -20,6 +20,10 @@ type reader struct {
 	full  bool
 	// inputs reports that the document may hold runtime inputs.
 	inputs bool
+	// missing are the inputs without a value. dropped are the values of keys without an effect: an input
+	// in one of them needs no value.
+	missing []*slot
+	dropped []*Node
 }
 
 // Read reads a pipeline of the form v0: it replaces templates, merges input sets and inputs,
@@ -31,8 +35,10 @@ func Read(source Source, opts Options) (*Pipeline, Problems) {
 		return nil, r.done()
 	}
 	r.check(root, known().objects["file"], nil)
+	r.reportMissing()
 	p := r.pipeline(root)
 	r.checkExecutionInputs(root, p)
+	r.locateProblems(root)
 	problems := r.done()
 	if problems.Errors() {
 		return nil, problems

@@ -49,7 +49,7 @@ infrastructure:
 caching: {enabled: true}
 infrastructure:
   type: KubernetesDirect
-  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true}
+  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true, initTimeout: 10m, namespace: builds}
 `), Options{})
 	require.Equal(t, []string{"ignored-key", "ignored-key", "ignored-key"}, codes(problems))
 }
@@ -109,4 +109,34 @@ func TestSettingsOfTheMachineThatHaveNoEffectGiveAWarning(t *testing.T) {
 	_, problems := Read(oneStage("runtime: {type: Cloud, spec: {size: large, imageSpec: {imageName: system}}}"), Options{})
 	require.Equal(t, []string{"ignored-key"}, codes(problems))
 	require.Equal(t, "pipeline.stages[0].stage.spec.runtime.spec.imageSpec", problems[0].Path)
+}
+
+func TestIdentifiersWithADashAreReadWithAWarning(t *testing.T) {
+	t.Parallel()
+	text := strings.Replace(string(oneStage("").Text), "identifier: build", "identifier: build-it", 1)
+	p, problems := Read(source(text), Options{})
+	require.Equal(t, []string{"bad-identifier"}, codes(problems))
+	require.False(t, problems.Errors())
+	require.Equal(t, "build-it", p.Stages[0].Stage.Identifier)
+}
+
+// A template asks for the connector of a cluster, which has no effect here.
+func TestInputsOfKeysWithoutAnEffectNeedNoValue(t *testing.T) {
+	t.Parallel()
+	p, problems := Read(oneStage(`
+infrastructure:
+  type: KubernetesDirect
+  spec: {connectorRef: <+input>, podSpecOverlay: <+input>, unknown: [<+input>]}
+`), Options{})
+	require.Equal(t, []string{"ignored-key", "ignored-key", "unknown-key"}, codes(problems))
+	require.Nil(t, p.Stages[0].Stage.Infrastructure.Spec.Get("connectorRef"))
+	_, problems = Read(oneStage("cloneCodebase: <+input>"), Options{})
+	require.Equal(t, []string{"missing-input"}, codes(problems))
+}
+
+func TestAUnifiedPipelineOfChainsIsRecognized(t *testing.T) {
+	t.Parallel()
+	form, err := FormOf(source("pipeline: {clone: {enabled: false}, stages: [{id: a, chain: {uses: default/other}}]}"))
+	require.NoError(t, err)
+	require.Equal(t, Unified, form)
 }

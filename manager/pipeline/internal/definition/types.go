@@ -152,6 +152,7 @@ type Group struct {
 	Selectors         *Node
 	Variables         []*Variable
 	SharedPaths       *Node
+	Timeout           *Node
 }
 
 // When is the condition under which a stage, a group or a step runs.
@@ -169,6 +170,7 @@ type Strategy struct {
 	Parallelism    *Node
 	Repeat         *Repeat
 	Whole          *Node
+	WholeMatrix    bool // Whole is the value of matrix
 	MaxConcurrency *Node
 	When           *Node
 	OnFailure      string // "", ignore or abort
@@ -227,7 +229,8 @@ type Options struct {
 	// SkipOtherStages leaves out stages that are not CI stages, with a warning, instead of an
 	// error.
 	SkipOtherStages bool
-	// StepTypes are types of steps that the operator has added. Their specs are not checked.
+	// StepTypes are types of steps that the operator has added. Their specs are not checked. With
+	// RestoreStageCache and SaveStageCache among them, stages may have a cache.
 	StepTypes []string
 }
 

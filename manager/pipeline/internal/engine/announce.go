@@ -73,11 +73,11 @@ func (t *turn) foresee(parent *Node, e *element) []*Node {
 		Path: childPath(parent.Kind, parent.Path, e.id), Source: e.path, Parent: parent.Path, Kind: e.kind, Identifier: e.id, Name: cmp.Or(e.name, e.id),
 	}
 	t.foreseen[n.Path] = n
-	if e.strategy() == nil {
+	if e.strategy == nil {
 		return []*Node{n}
 	}
 	n.Kind = StrategyNode
-	plan, _, err := t.expand(n, e.strategy())
+	plan, _, err := t.expand(n, e.strategy)
 	if err != nil {
 		return nil
 	}

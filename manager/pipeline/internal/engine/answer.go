@@ -22,11 +22,15 @@ func (t *turn) person(e *Event) error {
 	if e.Kind == RetryRun {
 		return t.retryRun(n, e)
 	}
-	if e.Attempt != 0 && e.Attempt != n.Attempt || n.Status.Ended() || n.Status == NotStarted {
-		return nil
-	}
+	late := e.Attempt != 0 && e.Attempt != n.Attempt || n.Status.Ended() || n.Status == NotStarted
 	if e.Kind == Abort {
+		if late {
+			return nil
+		}
 		return t.abort(n, e)
+	}
+	if late {
+		return refuse("%s does not wait for an answer: it is %s", n.Path, n.Status)
 	}
 	if e.Answer == nil {
 		return refuse("the answer to %s is empty", e.Node)

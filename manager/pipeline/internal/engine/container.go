@@ -20,8 +20,21 @@ func (t *turn) run(n *Node) {
 		t.setStatus(n, Running)
 		if n.Kind == PipelineNode {
 			t.startPipeline(n)
+		} else {
+			t.startGroup(n)
 		}
 		t.ready = append(t.ready, n)
+	}
+}
+
+// startGroup sets the time-out of a group.
+func (t *turn) startGroup(n *Node) {
+	limit, err := t.timeout(n, t.element(n).group.Timeout)
+	switch {
+	case err != nil:
+		n.Ending, n.Why, n.FailureKind = Failed, clip(err.Error()), FailureConfiguration
+	case limit > 0:
+		t.setTimer(n, TimeoutTimer, t.now.Add(limit))
 	}
 }
 
@@ -55,8 +68,13 @@ func (t *turn) waits(e *element) bool {
 // begin creates and starts the node of an element. The caller has counted it as active.
 func (t *turn) begin(parent *Node, e *element) {
 	path := childPath(parent.Kind, parent.Path, e.id)
-	if e.strategy() != nil {
-		t.run(t.create(parent, e, path, StrategyNode))
+	if e.strategy != nil {
+		n := t.create(parent, e, path, StrategyNode)
+		if t.leftOut(e) == "" && t.asks(n, e) {
+			t.ask(n)
+			return
+		}
+		t.run(n)
 		return
 	}
 	t.consider(t.create(parent, e, path, e.kind))
@@ -203,20 +221,25 @@ func (t *turn) again(n *Node) {
 // forgetChildren makes the nodes below n ready for another attempt of n.
 func (t *turn) forgetChildren(n *Node) {
 	for _, child := range t.children(n) {
-		t.forgetChildren(child)
-		if child.Status == NotStarted {
-			continue
-		}
-		if child.Sent {
-			t.abortStep(child, "the step runs again")
-		}
-		if child.Kind == StepNode && child.Status.Broken() {
-			stage := t.stageOf(child)
-			stage.Failures = slices.DeleteFunc(stage.Failures, func(id string) bool { return id == child.Identifier })
-			t.touch(stage)
-		}
-		t.forget(child)
+		t.forgetNode(child)
 	}
+}
+
+// forgetNode makes a node, and the nodes below it, ready for another attempt.
+func (t *turn) forgetNode(n *Node) {
+	t.forgetChildren(n)
+	if n.Status == NotStarted {
+		return
+	}
+	if n.Sent {
+		t.abortStep(n, "the step runs again")
+	}
+	if n.Kind == StepNode && n.Status.Broken() {
+		stage := t.stageOf(n)
+		stage.Failures = slices.DeleteFunc(stage.Failures, func(id string) bool { return id == n.Identifier })
+		t.touch(stage)
+	}
+	t.forget(n)
 }
 
 // Children returns the nodes below n that exist, in the order of the definition.

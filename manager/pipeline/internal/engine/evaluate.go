@@ -18,8 +18,14 @@ func (t *turn) environment(n *Node, field string, secrets expression.SecretMode)
 	}
 }
 
-// record keeps an evaluated expression with its node.
+// record keeps an evaluated expression with its node. A child that a strategy only supposes, to evaluate its
+// nodeName, is not a node of the run, so the strategy keeps the expression.
 func (t *turn) record(n *Node, field string, e expression.Evaluated) {
+	if t.s.Nodes[n.Path] != n {
+		if n = t.s.Nodes[n.Parent]; n == nil {
+			return
+		}
+	}
 	kept := Evaluated{Field: field, Text: clip(e.Text), Source: clip(e.Source), Time: t.now}
 	if e.Err != nil {
 		kept.Error = clip(e.Err.Error())
@@ -166,7 +172,7 @@ func shown(e expression.Evaluated) string {
 
 // when reports whether the turn of a node leads to its start, or else why not.
 func (t *turn) when(n *Node, e *element) (bool, string, error) {
-	w := e.when()
+	w := e.when
 	status := "Success"
 	if w != nil && w.Status != "" {
 		status = w.Status

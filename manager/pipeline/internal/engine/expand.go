@@ -15,6 +15,10 @@ var errNoIterations = errors.New("total number of iterations found to be 0")
 
 // expand returns the children of a strategy, or why there are none.
 func (t *turn) expand(n *Node, s *definition.Strategy) (plan, string, error) {
+	s, err := given(n, s)
+	if err != nil {
+		return plan{}, "", err
+	}
 	if s.When != nil {
 		ok, values, err := t.condition(n, "strategy.when", s.When)
 		n.Values = values
@@ -26,7 +30,6 @@ func (t *turn) expand(n *Node, s *definition.Strategy) (plan, string, error) {
 		}
 	}
 	var p plan
-	var err error
 	switch {
 	case s.Matrix != nil:
 		p.iterations, err = t.matrix(n, s.Matrix)
@@ -74,6 +77,13 @@ func (t *turn) list(n *Node, path string, field *definition.Node) ([]any, error)
 		if json.Unmarshal([]byte(`{"list":`+written+`}`), &parsed) == nil {
 			value = parsed["list"]
 		}
+	}
+	if written, ok := value.(string); ok && asked(text(field.Value)) { // a person writes a,b
+		var items []any
+		for item := range strings.SplitSeq(written, ",") {
+			items = append(items, strings.TrimSpace(item))
+		}
+		value = items
 	}
 	values, ok := value.([]any)
 	if !ok {

@@ -96,7 +96,7 @@ func (t *turn) strategyFor(n *Node, errors []string) (*definition.Action, string
 		if p := t.parent(n); p != nil && p.Kind == StrategyNode {
 			continue // the strategy node has the same definition
 		}
-		for _, s := range t.element(n).failureStrategies() {
+		for _, s := range t.element(n).failureStrategies {
 			if s.Action == nil {
 				continue
 			}

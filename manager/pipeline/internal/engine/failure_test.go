@@ -235,7 +235,31 @@ func TestAManualInterventionWaitsForAnAnswer(t *testing.T) {
 			w.play()
 			assert.Equal(t, test.started, strings.Join(w.started, " "))
 			assert.Equal(t, test.run, w.node(rootPath).Status)
-			require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("a").Path, Attempt: 1, Answer: &Answer{Action: "Retry"}}))
+			var refused *RefusedError
+			require.ErrorAs(t, w.apply(Event{Kind: Answered, Node: w.step("a").Path, Attempt: 1, Answer: &Answer{Action: "Retry"}}), &refused)
 		})
 	}
+}
+
+func TestAGroupEndsWithItsTimeout(t *testing.T) {
+	t.Parallel()
+	w := build(t, group("g", eachStep("a", "b"), "timeout: 1m")+run("after", "when: {stageStatus: All}"))
+	w.hold["a"] = true
+	w.begin().play()
+	assert.Equal(t, []string{"a", "after"}, w.started)
+	assert.Equal(t, Expired, w.step("g").Status)
+	assert.Equal(t, Expired, w.step("g.steps.a").Status)
+	assert.Equal(t, timeIsOver, w.step("g").Reason)
+	assert.Equal(t, Expired, w.node(rootPath).Status)
+	assert.Equal(t, start.Add(time.Minute), w.now)
+
+	w = build(t, group("g", eachStep("a", "b"), "timeout: 1m")) // the time of the group has no effect after its end
+	w.begin().play()
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+	w = build(t, group("g", eachStep("a"), `timeout: "<+pipeline.name>"`)+run("b"))
+	w.begin().play()
+	assert.Empty(t, w.started)
+	assert.Equal(t, Failed, w.step("g").Status)
+	assert.Contains(t, w.step("g").Reason, "must be a time such as")
+	assert.Equal(t, Failed, w.node(rootPath).Status)
 }

@@ -11,11 +11,13 @@ import (
 // has no value.
 func (t *turn) asks(n *Node, e *element) bool {
 	var fields []definition.Field
-	switch e.kind {
+	switch n.Kind {
 	case StepNode:
 		fields = []definition.Field{{Key: "spec", Value: e.step.Spec}, {Key: "timeout", Value: e.step.Timeout}}
 	case StageNode:
 		fields = stageFields(e.stage)
+	case StrategyNode:
+		fields = strategyFields(e.strategy)
 	default:
 		return false
 	}
@@ -46,6 +48,65 @@ func stageFields(s *definition.Stage) []definition.Field {
 		fields = append(fields, definition.Field{Key: "variables." + v.Name, Value: v.Value})
 	}
 	return fields
+}
+
+// strategyFields are the fields of a strategy that decide its children.
+func strategyFields(s *definition.Strategy) []definition.Field {
+	fields := []definition.Field{{Key: "strategy.parallelism", Value: s.Parallelism}, {Key: "strategy.maxConcurrency", Value: s.MaxConcurrency}}
+	if s.Whole != nil {
+		fields = append(fields, definition.Field{Key: wholeField(s), Value: s.Whole})
+	}
+	if m := s.Matrix; m != nil {
+		for _, axis := range m.Axes {
+			fields = append(fields, definition.Field{Key: "strategy.matrix." + axis.Key, Value: axis.Value})
+		}
+	}
+	if r := s.Repeat; r != nil {
+		fields = append(fields, definition.Field{Key: "strategy.repeat.times", Value: r.Times}, definition.Field{Key: "strategy.repeat.items", Value: r.Items})
+	}
+	return fields
+}
+
+// wholeField is the field of a strategy or a matrix that a person gives as a whole.
+func wholeField(s *definition.Strategy) string {
+	if s.WholeMatrix {
+		return "strategy.matrix"
+	}
+	return "strategy"
+}
+
+// given returns the strategy with the part that a person gave.
+func given(n *Node, s *definition.Strategy) (*definition.Strategy, error) {
+	if s.Whole == nil {
+		return s, nil
+	}
+	in := n.input(wholeField(s))
+	if in == nil || !in.Given {
+		return nil, fmt.Errorf("%s: the input has no value", at(s.Position))
+	}
+	whole, err := definition.ParseStrategy(in.Value, s.WholeMatrix)
+	if err != nil {
+		return nil, fmt.Errorf("the given %s: %w", wholeField(s), err)
+	}
+	if whole.MaxConcurrency == nil {
+		whole.MaxConcurrency = s.MaxConcurrency
+	}
+	if whole.When == nil {
+		whole.When = s.When
+	}
+	if whole.OnFailure == "" {
+		whole.OnFailure = s.OnFailure
+	}
+	return whole, nil
+}
+
+// onFailure returns the effect of a failed child of a strategy on the others.
+func (t *turn) onFailure(n *Node) string {
+	s, err := given(n, t.element(n).strategy)
+	if err != nil {
+		return ""
+	}
+	return s.OnFailure
 }
 
 // walk calls visit for each text below a value.
@@ -93,9 +154,10 @@ func (t *turn) ask(n *Node) {
 	t.setStatus(n, InputWaiting)
 	e := t.element(n)
 	var field *definition.Node
-	if e.kind == StepNode {
+	switch e.kind {
+	case StepNode:
 		field = e.step.Timeout
-	} else {
+	case StageNode:
 		field = e.stage.Timeout
 	}
 	if limit, err := t.timeout(n, field); err == nil && limit > 0 {
@@ -132,6 +194,11 @@ func (t *turn) takeInputs(n *Node, e *Event) error {
 			return refuse("%s needs a value for the input %s", n.Path, field)
 		default:
 			value = *in.Default
+		}
+		if s := t.element(n).strategy; n.Kind == StrategyNode && s.Whole != nil && field == wholeField(s) {
+			if _, err := definition.ParseStrategy(value, s.WholeMatrix); err != nil {
+				return refuse("the input %s of %s: %v", field, n.Path, err)
+			}
 		}
 		values[i] = value
 	}

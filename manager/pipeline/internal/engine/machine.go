@@ -56,6 +56,12 @@ type element struct {
 	stage  *definition.Stage
 	group  *definition.Group
 	step   *definition.Step
+	// when, strategy and failureStrategies belong to the stage, the group or the step.
+	when              *definition.When
+	strategy          *definition.Strategy
+	failureStrategies []*definition.FailureStrategy
+	// unused are the secret variables of the pipeline that the texts of a stage do not name.
+	unused map[string]bool
 	// items are the elements of a container. Those of one item run at the same time.
 	items [][]*element
 	// byID are the elements of a container by identifier.
@@ -97,7 +103,11 @@ func (m *Machine) addStages(item *definition.StageItem) error {
 	}
 	var elements []*element
 	for _, stage := range stages {
-		e := &element{kind: StageNode, id: stage.Identifier, name: stage.Name, stage: stage}
+		e := &element{
+			kind: StageNode, id: stage.Identifier, name: stage.Name, stage: stage,
+			when: stage.When, strategy: stage.Strategy, failureStrategies: stage.FailureStrategies,
+			unused: unusedSecrets(m.pipeline.Variables, stage.Spec),
+		}
 		if err := m.add(m.root, e, stage.Position); err != nil {
 			return err
 		}
@@ -129,15 +139,23 @@ func (m *Machine) addItem(parent *element, item *definition.StepItem, depth int)
 	}
 	switch {
 	case item.Step != nil:
-		e := &element{kind: StepNode, id: item.Step.Identifier, name: item.Step.Name, step: item.Step}
-		return []*element{e}, m.add(parent, e, item.Step.Position)
+		step := item.Step
+		e := &element{
+			kind: StepNode, id: step.Identifier, name: step.Name, step: step,
+			when: step.When, strategy: step.Strategy, failureStrategies: step.FailureStrategies,
+		}
+		return []*element{e}, m.add(parent, e, step.Position)
 	case item.Group != nil:
-		e := &element{kind: GroupNode, id: item.Group.Identifier, name: item.Group.Name, group: item.Group}
-		if err := m.add(parent, e, item.Group.Position); err != nil {
+		group := item.Group
+		e := &element{
+			kind: GroupNode, id: group.Identifier, name: group.Name, group: group,
+			when: group.When, strategy: group.Strategy, failureStrategies: group.FailureStrategies,
+		}
+		if err := m.add(parent, e, group.Position); err != nil {
 			return nil, err
 		}
-		for i := range item.Group.Steps {
-			if err := m.addSteps(e, &item.Group.Steps[i], depth+1); err != nil {
+		for i := range group.Steps {
+			if err := m.addSteps(e, &group.Steps[i], depth+1); err != nil {
 				return nil, err
 			}
 		}
@@ -226,43 +244,7 @@ func (e *element) all() []*element {
 	return all
 }
 
-func (e *element) strategy() *definition.Strategy {
-	switch e.kind {
-	case StageNode:
-		return e.stage.Strategy
-	case GroupNode:
-		return e.group.Strategy
-	case StepNode:
-		return e.step.Strategy
-	}
-	return nil
-}
-
-func (e *element) when() *definition.When {
-	switch e.kind {
-	case StageNode:
-		return e.stage.When
-	case GroupNode:
-		return e.group.When
-	case StepNode:
-		return e.step.When
-	}
-	return nil
-}
-
-func (e *element) failureStrategies() []*definition.FailureStrategy {
-	switch e.kind {
-	case StageNode:
-		return e.stage.FailureStrategies
-	case GroupNode:
-		return e.group.FailureStrategies
-	case StepNode:
-		return e.step.FailureStrategies
-	}
-	return nil
-}
-
-// kindOf is the type of the step or the stage.
+// typeName is the type of the step or the stage.
 func (e *element) typeName() string {
 	switch e.kind {
 	case StageNode:

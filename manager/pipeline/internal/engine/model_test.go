@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // model is a simple and slow engine: functions that call each other when something has ended.
@@ -15,6 +16,8 @@ type model struct {
 	results map[string]func(Result)
 	timers  map[string]func()
 	paused  map[string]func()     // ends a stage that waits for its retry
+	waits   map[string]func()     // ends a step or a group that waits for its retry, when a group around it expires
+	late    map[string]bool       // steps that the manager has, in a group that has expired
 	stages  map[string]*modelNode // that the manager has
 	rolled  bool                  // a stage has rolled back
 	stop    bool                  // no stage starts any more
@@ -40,6 +43,7 @@ type modelNode struct {
 	retries     int
 	interval    bool
 	background  bool
+	timeout     bool // of a group
 
 	children []*modelNode // that were started
 	status   Status
@@ -50,19 +54,20 @@ type modelNode struct {
 	opened   bool
 	blocked  bool // by a stage that did not succeed
 	up       bool // a background step that has started
+	expired  bool // the time-out of the group is over
 }
 
 // copyOf returns a node as the definition has it, with the attempts so far.
 func (n *modelNode) copyOf(parent *modelNode, id, path string) *modelNode {
 	c := *n
 	c.id, c.path, c.parent, c.children, c.status, c.leaf, c.retried, c.again, c.stopped = id, path, parent, nil, Running, false, 0, false, false
-	c.opened, c.up = false, false
+	c.opened, c.up, c.expired = false, false, false
 	return &c
 }
 
 func (m *model) start() {
 	m.results, m.timers, m.stages = map[string]func(Result){}, map[string]func(){}, map[string]*modelNode{}
-	m.paused = map[string]func(){}
+	m.paused, m.waits, m.late = map[string]func(){}, map[string]func(){}, map[string]bool{}
 	m.root.status, m.root.path = Running, rootPath
 	if m.graph {
 		m.dag(map[string]bool{})
@@ -217,7 +222,7 @@ func (m *model) begin(parent, d *modelNode, done func()) {
 			m.consider(child, func() { active--; m.later(n, fill) })
 		}
 		if active == 0 && !n.status.Ended() {
-			m.end(n, m.aggregate(n), true)
+			m.end(n, m.outcome(n), true)
 			done()
 		}
 	}
@@ -305,8 +310,15 @@ func (m *model) background(n *modelNode, status Status) {
 }
 
 func (m *model) group(n *modelNode, done func()) {
+	if attempt := n.retried; n.timeout {
+		m.timers[n.path+" timeout"] = func() {
+			if !n.status.Ended() && n.retried == attempt && !m.expired(n) {
+				m.expire(n)
+			}
+		}
+	}
 	m.sequence(n, n.items, func() {
-		if n.again && !m.halted(n.parent) {
+		if n.again && !m.expired(n) && !m.halted(n.parent) {
 			again := func() {
 				n.children, n.again = nil, false
 				m.group(n, done)
@@ -314,22 +326,27 @@ func (m *model) group(n *modelNode, done func()) {
 			n.retried++
 			if n.interval {
 				m.timers[n.path] = again
+				m.waits[n.path] = func() { m.end(n, Expired, true); done() }
 				n.children = nil
 				return
 			}
 			again()
 			return
 		}
-		m.end(n, m.aggregate(n), false)
+		m.end(n, m.outcome(n), false)
 		done()
 	})
 }
 
 func (m *model) step(n *modelNode, done func()) {
 	m.started = append(m.started, n.id)
+	delete(m.late, n.path)
 	m.results[n.path] = func(r Result) {
 		delete(m.results, n.path)
 		switch {
+		case m.expired(n):
+			m.end(n, Expired, true)
+			done()
 		case n.background && r.Failure == "":
 			n.up = true
 			done()
@@ -378,6 +395,7 @@ func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
 				}
 				if by.interval {
 					m.timers[n.path] = func() { again(n, done) }
+					m.waits[n.path] = func() { m.end(n, Expired, true); done() }
 					if n.kind == StageNode {
 						m.paused[n.path] = func() { m.kill(n, Aborted); done() }
 					}
@@ -411,7 +429,7 @@ func (m *model) halted(c *modelNode) bool {
 		return true
 	}
 	for p := c; p != nil; p = p.parent {
-		if p.stopped || p.again {
+		if p.stopped || p.again || p.expired {
 			return true
 		}
 		if p.kind == StageNode {
@@ -419,6 +437,39 @@ func (m *model) halted(c *modelNode) bool {
 		}
 	}
 	return m.stop
+}
+
+// expired reports whether the time-out of a group around n, or of n, is over.
+func (m *model) expired(n *modelNode) bool {
+	for p := n; p != nil && p.kind != StageNode; p = p.parent {
+		if p.expired {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome is the status of a container whose children have ended.
+func (m *model) outcome(n *modelNode) Status {
+	if m.expired(n) {
+		return Expired
+	}
+	return m.aggregate(n)
+}
+
+// expire ends a group before its time: what waits for a retry ends at once, and a step when the manager says so.
+func (m *model) expire(n *modelNode) {
+	n.expired = true
+	inside := func(path string) bool { return strings.HasPrefix(path, n.path+".") }
+	for path := range m.results {
+		m.late[path] = m.late[path] || inside(path)
+	}
+	for path := range m.timers {
+		if end := m.waits[path]; end != nil && inside(path) {
+			delete(m.timers, path)
+			end()
+		}
+	}
 }
 
 // abort ends what only waits. The rest ends when the manager says so.

@@ -57,7 +57,7 @@ func (t *turn) pipelineObject() *object {
 		case "projectIdentifier":
 			return p.Project, true
 		case "triggeredBy":
-			return map[string]any{"name": nullable(run.User), "email": nullable(run.Email)}, true
+			return map[string]any{"name": run.User, "email": nullable(run.Email)}, true
 		case "triggerType":
 			if run.TriggerType == "" {
 				return "MANUAL", true
@@ -85,7 +85,7 @@ func (t *turn) propertiesObject() *object {
 	if n := t.m.pipeline.Document.Get("pipeline").Get("properties").Get("ci").Get("codebase"); n != nil {
 		written = fieldsObject(n)
 	}
-	facts := outside(t.s.Run.Codebase, codebaseNames[:])
+	facts := t.codebaseObject()
 	codebase := &object{
 		member: func(name string) (any, bool) {
 			if value, ok := written.member(name); ok {

@@ -46,6 +46,68 @@ func TestAStepAsksForItsInputsWhenItsTurnComes(t *testing.T) {
 	assert.Equal(t, "hi", w.steps[w.step("b").Path].Spec["command"])
 }
 
+func TestAStrategyAsksForItsValues(t *testing.T) {
+	t.Parallel()
+	for matrix, answer := range map[string]string{
+		`{matrix: {os: "<+input>.executionInput()"}, maxConcurrency: 1}`: "linux, mac", `{repeat: {items: "<+input>.executionInput()"}}`: `["linux", "mac"]`,
+	} {
+		w := build(t, run("first")+strings.Replace(run("b", "strategy: "+matrix), "echo", "echo <+matrix.os>", 1))
+		if strings.Contains(matrix, "repeat") {
+			w = build(t, run("first")+strings.Replace(run("b", "strategy: "+matrix), "echo", "echo <+repeat.item>", 1))
+		}
+		w.begin().drain()
+		require.Equal(t, InputWaiting, w.step("b").Status)
+		require.Len(t, w.step("b").Inputs, 1)
+		require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("b").Path, Answer: &Answer{Inputs: map[string]string{w.step("b").Inputs[0].Field: answer}}}))
+		w.play()
+		assert.Equal(t, Succeeded, w.node(rootPath).Status)
+		assert.Equal(t, "echo linux", w.steps[w.step("b_0").Path].Spec["command"])
+		assert.Equal(t, "echo mac", w.steps[w.step("b_1").Path].Spec["command"])
+	}
+	w := build(t, group("g", run("a"), `strategy: {parallelism: "<+input>.executionInput()"}`))
+	w.begin().drain()
+	require.NoError(t, w.apply(Event{Kind: Abort}))
+	w.play()
+	assert.Equal(t, Aborted, w.node(rootPath).Status)
+}
+
+func TestAPersonGivesAWholeStrategy(t *testing.T) {
+	t.Parallel()
+	for strategy, answer := range map[string]string{
+		`"<+input>.executionInput()"`:                                  `{matrix: {os: [linux, "${{secrets.x}}"], exclude: [{os: none}]}, maxConcurrency: 1}`,
+		`{matrix: "<+input>.executionInput()", maxConcurrency: 1}`:     `{"os": ["linux", "${{secrets.x}}"]}`,
+		`{matrix: "<+input>.executionInput().default({os: [linux]})"}`: `{os: [linux, "${{secrets.x}}"], maxConcurrency: 1}`,
+	} {
+		w := build(t, run("first")+strings.Replace(run("b", "strategy: "+strategy), "echo", "echo <+matrix.os>", 1))
+		w.begin().drain()
+		require.Equal(t, InputWaiting, w.step("b").Status, strategy)
+		field := w.step("b").Inputs[0].Field
+		give := func(value string) error {
+			return w.apply(Event{Kind: Answered, Node: w.step("b").Path, Answer: &Answer{Inputs: map[string]string{field: value}}})
+		}
+		var refused *RefusedError
+		for wrong, want := range map[string]string{
+			"[1, 2": "input:1", "{os: [<+codebase.branch>]}": "not evaluated", "{matrix: {matrix: {a: [1]}}, parallelism: 2}": "", "x": "must be",
+		} {
+			require.ErrorAs(t, give(wrong), &refused, wrong)
+			assert.Contains(t, refused.Reason, want)
+		}
+		require.Equal(t, InputWaiting, w.step("b").Status)
+		require.NoError(t, give(answer))
+		w.play()
+		assert.Equal(t, Succeeded, w.node(rootPath).Status)
+		assert.Equal(t, []string{"first", "b_0", "b_1"}, w.started)
+		assert.Equal(t, "echo linux", w.steps[w.step("b_0").Path].Spec["command"])
+		assert.NotContains(t, w.steps[w.step("b_1").Path].Spec["command"], "${{secrets.x}}", "an answer is no reference")
+		assert.Equal(t, 1, w.step("b").Limit)
+	}
+	w := build(t, run("b", `strategy: "<+input>.executionInput().default({parallelism: 3})"`))
+	w.begin().drain()
+	require.NoError(t, w.apply(Event{Kind: Answered, Node: w.step("b").Path, Answer: &Answer{}}))
+	w.play()
+	assert.Equal(t, []string{"b_0", "b_1", "b_2"}, w.started)
+}
+
 func TestTheTimerOfAnInputDoesNotEndALaterIntervention(t *testing.T) {
 	t.Parallel()
 	w := build(t, strings.Replace(run("a", "timeout: 10s", strategies(on("AllErrors", "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Ignore}}}}"))),
@@ -130,6 +192,66 @@ func TestAFailedStepCanBeRetriedWhileItsStageIsHeld(t *testing.T) {
 	assert.Equal(t, start.Add(time.Hour), w.now)
 }
 
+func TestAHeldStageIsRetriedFromAStepOrGroup(t *testing.T) {
+	t.Parallel()
+	steps := run("a") + group("g", eachStep("b", "c")) + "- parallel:\n" + indent(eachStep("d", "e", "f"), 4) + run("after")
+	held := func() *world {
+		w := build(t, steps, func(r *Run) { r.HoldFailed = time.Hour })
+		w.results["b"] = []Result{{Outputs: map[string]string{"OUT": "1"}}}
+		w.results["d"] = []Result{exit(1), {}}
+		w.hold["f"] = true
+		w.begin().drain()
+		require.Equal(t, InterventionWaiting, w.step("d").Status)
+		return w
+	}
+	retry := func(w *world, step string) error {
+		return w.apply(Event{Kind: RetryRun, Node: w.step(step).Path, By: "ada"})
+	}
+	// The failed step itself: the steps beside it go on.
+	w := held()
+	require.NoError(t, retry(w, "d"))
+	assert.Equal(t, "retried from d by ada", w.node("build").Reason)
+	w.drain()
+	assert.Equal(t, []string{"a", "b", "c", "d", "e", "f", "d"}, w.started)
+	assert.Equal(t, Succeeded, w.step("d").Status)
+	assert.Equal(t, Running, w.step("f").Status)
+	w.send(w.step("f").Path, 1, Result{})
+	w.play()
+	assert.Equal(t, "after", w.started[len(w.started)-1])
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+	assert.Equal(t, 1, w.step("e").Attempt)
+
+	// A step before it runs again with all that follow, once none of them runs.
+	var refused *RefusedError
+	w = held()
+	require.ErrorAs(t, retry(w, "a"), &refused)
+	assert.Contains(t, refused.Reason, "steps.f still runs")
+	require.ErrorAs(t, retry(w, "g.steps.b"), &refused)
+	assert.Contains(t, refused.Reason, "retry from it")
+	w.send(w.step("f").Path, 1, exit(1))
+	w.drain()
+	require.NoError(t, retry(w, "g"))
+	w.results["f"], w.hold = []Result{{}}, nil
+	w.play()
+	assert.Equal(t, []string{"a", "b", "c", "d", "e", "f", "b", "c", "d", "e", "f", "after"}, w.started)
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+	assert.Equal(t, tally{Succeeded: 7}, w.node("build").Tally, "a, b, c, d, e, f and after, once each")
+	assert.Empty(t, w.node("build").Why)
+	assert.Equal(t, 2, w.step("g.steps.c").Attempt)
+
+	// Within a running group, and not in a stage that is not held.
+	w = build(t, group("g", eachStep("b", "c"))+run("after"), func(r *Run) { r.HoldFailed = time.Hour })
+	w.results["c"] = []Result{exit(1), {}}
+	w.begin().drain()
+	require.NoError(t, retry(w, "g.steps.b"))
+	require.ErrorAs(t, retry(w, "g.steps.b"), &refused)
+	assert.Contains(t, refused.Reason, "is not held")
+	w.play()
+	assert.Equal(t, []string{"b", "c", "b", "c", "after"}, w.started)
+	assert.Equal(t, tally{Succeeded: 3}, w.node("build").Tally)
+	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+}
+
 func TestARunIsRetriedFromAStage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stage("x", run("a"))+"- parallel:\n"+indent(stage("y", run("b"))+stage("z", run("c")), 4)+
@@ -168,8 +290,22 @@ func TestARunThatIsAGraphIsRetriedFromAStage(t *testing.T) {
 	w.results["step_a"] = []Result{exit(1), {}}
 	w.begin().play()
 	require.Equal(t, []string{"step_a", "step_b", "step_d"}, w.started)
-	require.NoError(t, w.apply(Event{Kind: RetryRun, Node: "pipeline.stages.a"}))
+	require.NoError(t, w.apply(Event{Kind: RetryRun}), "without a name it begins with the first stage that did not succeed")
 	w.play()
 	assert.Equal(t, []string{"step_a", "step_b", "step_d", "step_a", "step_c"}, w.started)
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
+	var refused *RefusedError
+	require.ErrorAs(t, w.apply(Event{Kind: RetryRun}), &refused)
+	assert.Contains(t, refused.Reason, "no stage of the run has failed")
+}
+
+// A process that keeps the state of a run learns from the rows of another one which starts there were.
+func TestTheNumberOfAStartIsNewAfterThoseOfOtherProcesses(t *testing.T) {
+	t.Parallel()
+	s := &State{Nodes: map[string]*Node{}}
+	assert.Equal(t, 1, s.number())
+	s.Put(&Node{Path: "a", Number: 2})
+	assert.Equal(t, 3, s.number())
+	s.Put(&Node{Path: "a", Past: []Past{{Number: 7}}})
+	assert.Equal(t, 8, s.number())
 }

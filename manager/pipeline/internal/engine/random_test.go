@@ -104,6 +104,7 @@ func (g *generator) step(depth int) *modelNode {
 	if depth < 2 && g.left > 0 && g.chance(25) {
 		n := &modelNode{kind: GroupNode, id: g.id("group")}
 		g.common(n)
+		n.timeout = g.chance(40)
 		g.steps(n, depth+1)
 		return n
 	}
@@ -145,6 +146,9 @@ func defineItem(item []*modelNode) definition.StepItem {
 			continue
 		}
 		group := &definition.Group{Identifier: n.id, When: whenOf(n), Strategy: strategyOf(n), FailureStrategies: failuresOf(n)}
+		if n.timeout {
+			group.Timeout = &definition.Node{Value: "1h"}
+		}
 		for _, below := range n.items {
 			group.Steps = append(group.Steps, defineItem(below))
 		}
@@ -300,8 +304,12 @@ func (c *contest) step() {
 	case StageEnded:
 		c.tell(e.Node, *e.Result)
 	case TimerFired:
-		if f := c.model.timers[e.Node]; f != nil {
-			delete(c.model.timers, e.Node)
+		path := e.Node
+		if e.Timer == TimeoutTimer {
+			path += " timeout"
+		}
+		if f := c.model.timers[path]; f != nil {
+			delete(c.model.timers, path)
 			f()
 		}
 	}
@@ -338,7 +346,7 @@ func (c *contest) tell(path string, r Result) {
 	if f == nil {
 		return
 	}
-	if c.model.aborted && !strings.HasSuffix(path, " opened") && c.model.stages[path] == nil {
+	if c.model.aborted && !strings.HasSuffix(path, " opened") && c.model.stages[path] == nil && !c.model.late[path] {
 		return // the step ends with its stage
 	}
 	if c.model.aborted && strings.HasSuffix(path, " opened") {
@@ -430,8 +438,8 @@ func (c *contest) finish() {
 
 // draw shows a random pipeline.
 func draw(n *modelNode, depth int) string {
-	text := fmt.Sprintf("\n## %s%s when %s%s parallelism %d/%d action %s of %s (%d, %v) background %v depends %v", strings.Repeat("  ", depth), n.id, n.when,
-		n.condition, n.parallelism, n.limit, n.action, n.errors, n.retries, n.interval, n.background, n.depends)
+	text := fmt.Sprintf("\n## %s%s when %s%s parallelism %d/%d action %s of %s (%d, %v) background %v timeout %v depends %v", strings.Repeat("  ", depth), n.id, n.when,
+		n.condition, n.parallelism, n.limit, n.action, n.errors, n.retries, n.interval, n.background, n.timeout, n.depends)
 	for i, item := range n.items {
 		for _, below := range item {
 			text += fmt.Sprintf(" [%d]", i) + draw(below, depth+1)

@@ -92,7 +92,7 @@ func (t *turn) opening(n *Node) (*Opening, error) {
 	if o.Timeout, err = t.timeout(n, s.Timeout); err != nil {
 		return nil, err
 	}
-	if o.Variables, err = t.variables(n, p.Variables, s.Variables); err != nil {
+	if o.Variables, err = t.variables(n, e); err != nil {
 		return nil, err
 	}
 	selectors := s.Selectors
@@ -120,6 +120,9 @@ func (t *turn) opening(n *Node) (*Opening, error) {
 			return nil, err
 		}
 	}
+	if err = t.addGroupPaths(n, e, o); err != nil {
+		return nil, err
+	}
 	for i, service := range s.Services {
 		value, err := t.render(n, fmt.Sprintf("spec.serviceDependencies[%d]", i), service)
 		if err != nil {
@@ -132,6 +135,37 @@ func (t *turn) opening(n *Node) (*Opening, error) {
 	}
 	o.Announced = t.announce(n, e)
 	return o, nil
+}
+
+// addGroupPaths adds the shared paths of groups to the paths of the stage: the volumes of a stage are made when it opens.
+func (t *turn) addGroupPaths(n *Node, e *element, o *Opening) error {
+	for _, item := range e.items {
+		for _, below := range item {
+			if below.group == nil {
+				continue
+			}
+			paths, err := t.texts(n, "stepGroup.sharedPaths", below.group.SharedPaths)
+			if err != nil {
+				return err
+			}
+			all, ok := o.SharedPaths.([]any)
+			if !ok && o.SharedPaths != nil && len(paths) > 0 {
+				all = []any{o.SharedPaths}
+			}
+			for _, path := range paths {
+				if !slices.Contains(all, any(path)) {
+					all = append(all, path)
+				}
+			}
+			if len(paths) > 0 {
+				o.SharedPaths = all
+			}
+			if err := t.addGroupPaths(n, below, o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // clone renders the codebase if the stage clones it.
@@ -194,21 +228,6 @@ func (t *turn) texts(n *Node, path string, field *definition.Node) ([]string, er
 		}
 	}
 	return texts, nil
-}
-
-// variables renders variables of the pipeline, then of the stage.
-func (t *turn) variables(n *Node, levels ...[]*definition.Variable) ([]Variable, error) {
-	var all []Variable
-	for _, level := range levels {
-		for _, v := range level {
-			value, err := t.variable(n, v)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, value)
-		}
-	}
-	return all, nil
 }
 
 func (t *turn) variable(n *Node, v *definition.Variable) (Variable, error) {

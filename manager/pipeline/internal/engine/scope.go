@@ -60,11 +60,16 @@ func (s *scope) Lookup(name string) (any, bool) {
 	case "project":
 		return identity(t.m.pipeline.Project), true
 	case "codebase":
-		return outside(run.Codebase, codebaseNames[:]), true
+		return t.codebaseObject(), true
 	case "trigger":
+		if len(run.Trigger) == 0 {
+			return &object{member: func(string) (any, bool) { return nil, true }, names: func() []string { return triggerNames[:] }}, true
+		}
 		return outside(run.Trigger, triggerNames[:]), true
 	case "strategy", "matrix", "repeat":
 		return s.loop(name)
+	case "exportedVariables":
+		return s.exportedObject(), true
 	case "env", "infra", "service", "artifact", "artifacts", "manifest", "serviceVariables":
 		return nil, true // they belong to deployments
 	case "OnStageSuccess", "OnStageFailure", "OnPipelineSuccess", "OnPipelineFailure":
@@ -227,6 +232,7 @@ var codebaseNames = [...]string{
 var triggerNames = [...]string{
 	"type", "event", "payload", "header", "prNumber", "prTitle", "sourceBranch", "targetBranch", "commitSha", "baseCommitSha",
 	"branch", "tag", "gitUser", "sourceRepo", "repoUrl", "action", "connectorRef", "sourceType",
+	"prLabels", "artifact", "manifest",
 }
 
 func identity(id string) map[string]any { return map[string]any{"identifier": id, "name": id} }

@@ -196,7 +196,7 @@ func TestTheOpeningOfAStageHoldsItsRenderedFields(t *testing.T) {
                         type: Run
                         spec: {image: "go:<+matrix.v>", command: "<+steps.a.output.outputVariables.V>"}
                         strategy: {matrix: {v: ["1", "2"]}}
-              - step: {identifier: c, name: c, type: Run, spec: {image: "<+steps.a.output.outputVariables.V>", connectorRef: hub, command: x}}
+              - step: {identifier: c, name: c, type: Run, spec: {image: "<+steps.a.output.outputVariables.V>", connectorRef: hub, command: test $token}}
 `
 	w := newWorldOf(t, pipeline(t, p), func(r *Run) { r.Codebase = Values{"branch": "main"} })
 	w.results["a"] = []Result{outputs("V", "img")}
@@ -223,6 +223,38 @@ func TestTheOpeningOfAStageHoldsItsRenderedFields(t *testing.T) {
 	assert.Equal(t, []string{" a golang:1 ", "g b_0 go:1 ", "g b_1 go:2 ", " c  hub"}, steps)
 	assert.Equal(t, []string{"g"}, w.steps[stagePath+".spec.execution.steps.g.steps.b_1"].Groups)
 	assert.NotContains(t, w.rows, stagePath+".spec.execution.steps.c_0", "an announced step has no node yet")
+}
+
+func TestOutputsHaveASecondName(t *testing.T) {
+	t.Parallel()
+	export := func(id, scope string) string {
+		return strings.Replace(run(id), "command: echo", "command: echo, outputAlias: {key: version, scope: "+scope+"}", 1)
+	}
+	ask := func(id, name string) string {
+		return strings.Replace(run(id), "command: echo", `command: '<+exportedVariables.getValue("`+name+`")>'`, 1)
+	}
+	w := newWorld(t, stage("one", export("p", "Pipeline")+export("s", "Stage")+group("g", export("i", "stepGroup")+ask("in", "stepGroup.version.V"))+ask("own", "stage.version.V")+ask("out", "stepGroup.version.V"))+
+		stage("two", ask("far", "pipeline.version.V")+ask("other", "stage.version.V"), "when: {pipelineStatus: All}"))
+	for _, id := range []string{"p", "s", "i"} {
+		w.results[id] = []Result{outputs("V", "<+of "+id+">")}
+	}
+	w.begin().play()
+	for path, want := range map[string]string{"one.spec.execution.steps.g.steps.in": "i", "one.spec.execution.steps.own": "s", "two.spec.execution.steps.far": "p"} {
+		assert.Equal(t, "<+of "+want+">", w.steps[w.node(path).Path].Spec["command"], path)
+	}
+	for _, path := range []string{"one.spec.execution.steps.out", "two.spec.execution.steps.other"} {
+		assert.Equal(t, Failed, w.node(path).Status, path)
+		assert.Contains(t, w.node(path).Reason, "is unknown", path)
+	}
+}
+
+func TestAStageSharesThePathsOfItsGroups(t *testing.T) {
+	t.Parallel()
+	inner := group("inner", run("a"), "sharedPaths: [/two, /three]")
+	w := newWorld(t, strings.Replace(stage("build", group("outer", inner, `sharedPaths: ["/<+stage.identifier>", /one]`)), "execution:", "sharedPaths: [/one]\n      execution:", 1)).begin()
+	assert.Equal(t, []any{"/one", "/build", "/two", "/three"}, w.opened[w.node("build").Path].SharedPaths)
+	w = newWorld(t, stage("build", group("g", run("a")))).begin()
+	assert.Nil(t, w.opened[w.node("build").Path].SharedPaths)
 }
 
 func TestAStageWithAFieldThatDoesNotResolveFails(t *testing.T) {
@@ -297,4 +329,20 @@ func TestExpressionsTakeTheCodebaseFromThePropertiesOfThePipeline(t *testing.T) 
 
 	w = build(t, run("show", "timeout: <+pipeline.properties.ci.codebase.repoName>")).begin().play()
 	require.Contains(t, w.step("show").Reason, "pipeline.properties.ci.codebase.repoName is unknown")
+}
+
+// A secret of the pipeline that a stage does not use must not be looked up for it.
+func TestAStageHasOnlyTheSecretsOfThePipelineThatItNames(t *testing.T) {
+	t.Parallel()
+	p := pipeline(t, strings.Replace(scopePipeline, "command: echo}", `command: "curl -H $token x"}`, 1))
+	w := newWorldOf(t, p)
+	w.begin().play()
+	names := func(stage string) (all []string) {
+		for _, v := range w.opened["pipeline.stages."+stage].Variables {
+			all = append(all, v.Name)
+		}
+		return all
+	}
+	assert.Equal(t, []string{"version", "count", "token", "which", "fallback", "v"}, names("first"))
+	assert.Equal(t, []string{"version", "count", "which", "fallback", "v", "version"}, names("second"))
 }

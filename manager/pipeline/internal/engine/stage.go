@@ -12,7 +12,7 @@ func (t *turn) openStage(n *Node) {
 		t.fail(n, FailureConfiguration, err.Error())
 		return
 	}
-	n.Open = true
+	n.Open, n.Number = true, t.s.number()
 	n.StartedAt = t.now
 	t.setStatus(n, Queued)
 	n.Reason = waitsForDelegate

@@ -7,6 +7,37 @@ import "time"
 type State struct {
 	Run   Run              `json:"run"`
 	Nodes map[string]*Node `json:"nodes"`
+
+	// starts is the largest Number of the nodes, or 0 if it is not known.
+	starts int
+}
+
+// Put adds a node, or replaces the one with its path, for example by the one that another process has saved.
+func (s *State) Put(n *Node) {
+	s.Nodes[n.Path] = n
+	if s.starts > 0 {
+		s.starts = max(s.starts, n.lastNumber())
+	}
+}
+
+// lastNumber returns the largest number of the attempts.
+func (n *Node) lastNumber() int {
+	last := n.Number
+	for _, p := range n.Past {
+		last = max(last, p.Number)
+	}
+	return last
+}
+
+// number returns the number of the next start of a stage or step.
+func (s *State) number() int {
+	if s.starts == 0 {
+		for _, n := range s.Nodes {
+			s.starts = max(s.starts, n.lastNumber())
+		}
+	}
+	s.starts++
+	return s.starts
 }
 
 // Root returns the node of the pipeline. Its status is the status of the run.
@@ -77,6 +108,11 @@ type Node struct {
 	// Attempt counts the times that the node was started, from 1. Events of an earlier
 	// attempt are ignored.
 	Attempt int `json:"attempt"`
+	// Number counts the starts of the stages and steps of a run, from 1: those that were sent to
+	// the manager. 0 means that this attempt was not.
+	Number int `json:"number,omitempty"`
+	// StageAttempt is the attempt of the stage in which a step was started.
+	StageAttempt int `json:"stage_attempt,omitempty"`
 	// Reason explains the status to a person, and Values are the values that decided it.
 	Reason string  `json:"reason,omitempty"`
 	Values []Value `json:"values,omitempty"`
@@ -163,11 +199,14 @@ type Value struct {
 
 // Past is an earlier attempt of a node.
 type Past struct {
-	Attempt   int       `json:"attempt"`
-	Status    Status    `json:"status"`
-	Reason    string    `json:"reason,omitempty"`
-	StartedAt time.Time `json:"started_at,omitzero"`
-	EndedAt   time.Time `json:"ended_at,omitzero"`
+	Attempt int `json:"attempt"`
+	// Number and StageAttempt are the values of the node at that time.
+	Number       int       `json:"number,omitempty"`
+	StageAttempt int       `json:"stage_attempt,omitempty"`
+	Status       Status    `json:"status"`
+	Reason       string    `json:"reason,omitempty"`
+	StartedAt    time.Time `json:"started_at,omitzero"`
+	EndedAt      time.Time `json:"ended_at,omitzero"`
 }
 
 // Evaluated is an expression with its value at a time. A secret is never evaluated: its value is

@@ -42,7 +42,7 @@ func (t *turn) runStep(n *Node) {
 		t.setStatus(n, ApprovalWaiting)
 	default:
 		t.setStatus(n, Running)
-		n.Sent = true
+		n.Sent, n.Number, n.StageAttempt = true, t.s.number(), t.stageOf(n).Attempt
 		t.appendStep(n, step)
 	}
 }

@@ -12,7 +12,7 @@ func (t *turn) startStrategy(n *Node) {
 		return
 	}
 	n.StartedAt = t.now
-	plan, skip, err := t.expand(n, e.strategy())
+	plan, skip, err := t.expand(n, e.strategy)
 	switch {
 	case err != nil:
 		t.fail(n, FailureConfiguration, "strategy: "+err.Error())
@@ -55,7 +55,7 @@ func (t *turn) advanceStrategy(n *Node) {
 	status, reason := n.Ending, n.Why
 	if status == "" {
 		status = n.Tally.aggregate()
-		if !status.Positive() && t.element(n).strategy().OnFailure == "ignore" {
+		if !status.Positive() && t.onFailure(n) == "ignore" {
 			status = IgnoreFailed
 		}
 	}
@@ -69,7 +69,7 @@ func (t *turn) advanceStrategy(n *Node) {
 
 // childEnded counts a child of a strategy, which may end the others.
 func (t *turn) childEnded(n, child *Node) {
-	if !child.Status.Positive() && n.Ending == "" && n.Stop == "" && t.element(n).strategy().OnFailure == "abort" {
+	if !child.Status.Positive() && n.Ending == "" && n.Stop == "" && t.onFailure(n) == "abort" {
 		n.Stop = child.Identifier + " did not succeed"
 		t.cancelBelow(n, Aborted, n.Stop, true)
 	}

@@ -182,7 +182,9 @@ func (t *turn) forget(n *Node) {
 	if n.Waits != "" {
 		t.setStatus(n, Queued)
 	}
-	past := append(n.Past, Past{Attempt: n.Attempt, Status: n.Status, Reason: n.Reason, StartedAt: n.StartedAt, EndedAt: n.EndedAt})
+	past := append(n.Past, Past{
+		Attempt: n.Attempt, Number: n.Number, StageAttempt: n.StageAttempt, Status: n.Status, Reason: n.Reason, StartedAt: n.StartedAt, EndedAt: n.EndedAt,
+	})
 	if len(past) > maxPast {
 		past = append([]Past(nil), past[len(past)-maxPast:]...)
 	}

@@ -117,3 +117,22 @@ func TestARunLeavesOutStagesThatWereNotSelected(t *testing.T) {
 	assert.Equal(t, "the run was started without this stage", w.node("x").Reason)
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
 }
+
+func TestEveryValueOfATriggerIsNullInARunWithoutOne(t *testing.T) {
+	t.Parallel()
+	step := func(condition string) string {
+		return run("a", "when: {stageStatus: Success, condition: '"+condition+"'}")
+	}
+	for condition, want := range map[string]string{
+		`<+trigger.anything> == "x"`: "a=SKIPPED",
+		`<+pipeline.triggeredBy.name> == "" && <+pipeline.triggeredBy.email> == null`: "a=SUCCEEDED",
+		`<+trigger.any.thing[0].at.all> == null`:                                      "a=SUCCEEDED",
+		`<+trigger.any> != null && <+trigger.any>.contains("load")`:                   "a=SKIPPED",
+		`<+trigger.branch> == "main" || <+trigger.payload.ref> =^ "refs/"`:            "a=SKIPPED",
+	} {
+		w := build(t, step(condition)).begin().play()
+		assert.Contains(t, w.statuses(), want, condition)
+	}
+	w := build(t, step(`<+trigger.anything> == "x"`), func(r *Run) { r.Trigger = Values{"event": "PR"} }).begin().play()
+	assert.Contains(t, w.step("a").Reason, "trigger.anything is unknown")
+}

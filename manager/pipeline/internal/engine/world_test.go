@@ -116,6 +116,7 @@ func (w *world) apply(e Event) error {
 		return err
 	}
 	for _, n := range changed {
+		require.Same(w.t, s.Nodes[n.Path], n, "%s is not a node of the run", n.Path)
 		w.rows[n.Path] = encode(w.t, n)
 	}
 	for path, n := range s.Nodes {

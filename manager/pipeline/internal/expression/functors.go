@@ -17,6 +17,7 @@ type functor struct {
 // an error. A member of them is an ordinary name.
 var functorNames = map[string]bool{
 	"json": true, "xml": true, "regex": true, "datetime": true, "expression": true, "secrets": true,
+	"exportedVariables": true,
 }
 
 var functors = map[string]*functor{
@@ -34,6 +35,8 @@ var functors = map[string]*functor{
 	"json.list":   {least: 2, most: 2, run: jsonList},
 	"json.format": {least: 1, most: 1, run: jsonFormat},
 	"xml.select":  {least: 2, most: 2, run: xmlSelect},
+
+	"exportedVariables.getValue": {least: 1, most: 1, run: exportedValue},
 
 	"expression.isResolved": {least: 1, most: 1, lazy: isResolved},
 	"secrets.getValue":      {least: 1, most: 1, run: secretValue},
@@ -91,6 +94,16 @@ func isResolved(ev *evaluation, args []node) (any, error) {
 		return false, nil
 	}
 	return v != nil, err
+}
+
+// exportedValue returns the value of a name such as pipeline.ALIAS.OUTPUT: an output that a step exports.
+func exportedValue(ev *evaluation, args []any) (any, error) {
+	name, err := ev.scalarText(args[0], "the name of an exported variable")
+	if err != nil {
+		return nil, err
+	}
+	x := &path{parts: append([]string{"exportedVariables"}, strings.Split(name, ".")...)}
+	return x.eval(ev)
 }
 
 func secretValue(ev *evaluation, args []any) (any, error) {

@@ -43,6 +43,12 @@ var (
 		{Field: "sourcePaths", Variable: "MOUNT", Format: "list", Required: true},
 		{Field: "override", Variable: "OVERRIDE"},
 	}
+	bundledSaveSettings = []Setting{
+		{Field: "key", Variable: "CACHE_KEY", Required: true},
+		{Field: "archiveFormat", Variable: "ARCHIVE_FORMAT", Format: "lower"},
+		{Field: "sourcePaths", Variable: "PATHS", Format: jsonListFormat, Required: true},
+		{Field: "override", Variable: "OVERRIDE"},
+	}
 	uploadSettings = []Setting{
 		{Field: "sourcePath", Variable: "SOURCE", Required: true},
 		{Field: "target", Variable: "TARGET"},
@@ -62,7 +68,17 @@ func cacheFixed(backend, action string) map[string]string {
 	return map[string]string{"BACKEND": backend, action: "true", "EXIT_CODE": "true", "BACKEND_OPERATION_TIMEOUT": "{timeout}"}
 }
 
-// builtinPlugins are the step types that are an image with settings.
+// withKeys are the steps of Google Cloud Storage for connectors with HMAC keys: the bundled program speaks the protocol of
+// S3, which that storage understands.
+var withKeys = map[string]Plugin{
+	"RestoreCacheGCS": {program: "restore", Connector: GCPConnector, Settings: join(gcsSettings, restoreSettings), Fixed: gcsFixed},
+	"SaveCacheGCS":    {program: "save", Connector: GCPConnector, Settings: join(gcsSettings, bundledSaveSettings), Fixed: gcsFixed},
+	"GCSUpload":       {program: "upload", Connector: GCPConnector, Settings: join(gcsSettings, uploadSettings), Fixed: gcsFixed},
+}
+
+var gcsFixed = map[string]string{"ENDPOINT": "https://storage.googleapis.com", "PATH_STYLE": "true"}
+
+// builtinPlugins are the step types that are an image, or a program of the delegate, with settings.
 var builtinPlugins = map[string]Plugin{
 	"BuildAndPushDockerRegistry": {
 		Image: "plugins/buildx", PodImage: "plugins/kaniko", Connector: RegistryConnector, Privileged: true,
@@ -96,11 +112,13 @@ var builtinPlugins = map[string]Plugin{
 		Image: "plugins/buildx-acr", PodImage: "plugins/kaniko-acr", Connector: RegistryConnector, Privileged: true,
 		Settings: withImageSettings(Setting{Field: "repository", Variable: "REPO", Required: true}),
 	},
-	"RestoreCacheS3":    {Image: "plugins/cache", Connector: AWSConnector, Settings: join(s3Settings, restoreSettings), Fixed: cacheFixed("s3", "RESTORE")},
-	"SaveCacheS3":       {Image: "plugins/cache", Connector: AWSConnector, Settings: join(s3Settings, saveSettings), Fixed: cacheFixed("s3", "REBUILD")},
+	"RestoreCacheS3":    {program: "restore", Connector: AWSConnector, Settings: join(s3Settings, restoreSettings)},
+	"SaveCacheS3":       {program: "save", Connector: AWSConnector, Settings: join(s3Settings, bundledSaveSettings)},
 	"RestoreCacheGCS":   {Image: "plugins/cache", Connector: GCPConnector, Settings: join(gcsSettings, restoreSettings), Fixed: cacheFixed("gcs", "RESTORE")},
 	"SaveCacheGCS":      {Image: "plugins/cache", Connector: GCPConnector, Settings: join(gcsSettings, saveSettings), Fixed: cacheFixed("gcs", "REBUILD")},
-	"S3Upload":          {Image: "plugins/s3", Connector: AWSConnector, Settings: join(s3Settings, uploadSettings)},
+	"RestoreCache":      {program: "restore", inCache: true, Settings: restoreSettings},
+	"SaveCache":         {program: "save", inCache: true, Settings: bundledSaveSettings},
+	"S3Upload":          {program: "upload", Connector: AWSConnector, Settings: join(s3Settings, uploadSettings)},
 	"GCSUpload":         {Image: "plugins/gcs", Connector: GCPConnector, Settings: join(gcsSettings, uploadSettings)},
 	"ArtifactoryUpload": {Image: "plugins/artifactory", Connector: ArtifactoryConnector, Settings: uploadSettings, Fixed: map[string]string{"FLAT": "true"}},
 }

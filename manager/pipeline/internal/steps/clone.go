@@ -15,6 +15,7 @@ func (b *stageBuilder) clone(f fields) (*stage.Clone, error) {
 		return nil, err
 	}
 	b.pin(c)
+	b.merge(c, f)
 	return c, nil
 }
 
@@ -26,22 +27,39 @@ func (b *stageBuilder) pin(c *stage.Clone) {
 	}
 }
 
+// merge makes the clone of a pull request the merge into its target, as far as the trigger names both commits.
+func (b *stageBuilder) merge(c *stage.Clone, f fields) {
+	if f.sub("build").text("type") != "PR" {
+		return
+	}
+	if ref, _ := scalarText(b.info.Codebase["commitRef"]); strings.HasPrefix(ref, "refs/") {
+		c.Ref = expression.Escape(ref)
+	}
+	target, _ := scalarText(b.info.Codebase["targetBranch"])
+	if target != "" && c.Commit != "" && !strings.EqualFold(f.text("prCloneStrategy"), "SourceBranch") {
+		c.Branch, c.Merge = expression.Escape(target), true
+	}
+}
+
 // clone reads the fields that a codebase and a GitClone step share.
 func (t *Table) clone(f fields) (*stage.Clone, error) {
-	connector, ok := t.connector(f, "connectorRef", GitConnector)
+	connector, ok := t.connector(f, GitConnector)
 	address := f.text("repoName")
 	if ok {
 		address = repositoryURL(connector.URL, address)
 	} else if !strings.Contains(address, "://") && !strings.HasPrefix(address, "/") {
-		if connector, ok = t.connectors[t.codebase]; !ok || f.has("connectorRef") {
+		if connector, ok = t.connectors[t.codebase]; t.missing != nil && !ok && !f.has("connectorRef") {
+			t.missing["codebase"] = GitConnector
+			connector.URL = "https://codebase.invalid"
+		} else if !ok || f.has("connectorRef") {
 			f.fail("connectorRef", "is required, unless repoName is the whole URL of the repository or the settings of the pipeline service name a connector in codebase")
 		}
 		address = repositoryURL(connector.URL, address)
 	}
 	submodules := strings.ToLower(f.text("submoduleStrategy"))
 	c := &stage.Clone{
-		URL: address, Depth: f.number("depth", 50), LFS: f.boolean("lfs", false), Dir: f.text("cloneDirectory"),
-		Submodules: submodules == "true" || submodules == "recursive",
+		URL: address, Depth: f.number("depth", 50), LFS: f.boolean("lfs", false), Dir: inWorkspace(f.text("cloneDirectory")),
+		Submodules: submodules == "true" || submodules == "recursive", Sparse: f.list("sparseCheckout"), SkipVerify: !f.boolean("sslVerify", true),
 	}
 	build := f.sub("build")
 	spec := build.sub("spec")
@@ -65,6 +83,16 @@ func (t *Table) clone(f fields) (*stage.Clone, error) {
 		}
 	}
 	return c, *f.err
+}
+
+// RepositoryURL returns the address of a codebase by its connector and its name, or an empty text if the
+// settings do not have the connector.
+func (t *Table) RepositoryURL(connector, name string) string {
+	c, err := t.clone(newFields("", map[string]any{"connectorRef": connector, "repoName": name}))
+	if err != nil {
+		return ""
+	}
+	return c.URL
 }
 
 // repositoryURL joins the address of an account with the name of a repository.

@@ -31,8 +31,8 @@ type Connector struct {
 	UsernameSecret string `json:"username_secret,omitempty" yaml:"username_secret"`
 	// PasswordSecret is the id of the secret with the password or the token.
 	PasswordSecret string `json:"password_secret,omitempty" yaml:"password_secret"`
-	// AccessKeySecret and SecretKeySecret are ids of secrets for aws, KeySecret for the key
-	// file of gcp.
+	// AccessKeySecret and SecretKeySecret are ids of secrets for aws, and HMAC keys for gcp, with
+	// which the caches and uploads of gcp need no image. KeySecret is the key file of gcp.
 	AccessKeySecret string `json:"access_key_secret,omitempty" yaml:"access_key_secret"`
 	SecretKeySecret string `json:"secret_key_secret,omitempty" yaml:"secret_key_secret"`
 	KeySecret       string `json:"key_secret,omitempty" yaml:"key_secret"`
@@ -87,11 +87,19 @@ func (c Connector) auth(address string) *stage.Auth {
 	return &stage.Auth{Address: address, Username: c.user(), Password: secretRef(c.PasswordSecret)}
 }
 
-// connector returns the connector that a field names. It reports false for an empty name and
+// hasKeys reports whether the connector of a step of Google Cloud Storage has HMAC keys.
+func (t *Table) hasKeys(f fields) bool {
+	one := fields{path: f.path, values: f.values, err: new(error)} // the step reports an error itself
+	c, ok := t.connector(one, GCPConnector)
+	return ok && c.AccessKeySecret != ""
+}
+
+// connector returns the connector that connectorRef names. It reports false for an empty name and
 // for the anonymous Docker Hub.
-func (t *Table) connector(f fields, name string, kinds ...string) (Connector, bool) {
+func (t *Table) connector(f fields, kinds ...string) (Connector, bool) {
+	name := "connectorRef"
 	id := f.text(name)
-	if id == "" && name == "connectorRef" && slices.Contains(kinds, RegistryConnector) {
+	if id == "" && slices.Contains(kinds, RegistryConnector) {
 		// A registry of Harness: the settings have its connector under the same id.
 		if name = "registryRef"; f.has(name) {
 			id = f.text(name)
@@ -106,6 +114,14 @@ func (t *Table) connector(f fields, name string, kinds ...string) (Connector, bo
 		c, ok = t.connectors[id[strings.LastIndex(id, ".")+1:]]
 	}
 	switch {
+	case !ok && t.missing != nil:
+		id = id[strings.LastIndex(id, ".")+1:]
+		t.missing[id] = kinds[0]
+		c = Connector{Kind: kinds[0]}
+		if c.Kind == GitConnector || c.Kind == ArtifactoryConnector { // others need no address
+			c.URL = "https://" + url.PathEscape(id) + ".invalid"
+		}
+		return c, true
 	case !ok:
 		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with its address and the ids of its secrets", id, id[strings.LastIndex(id, ".")+1:], kinds[0])
 		return Connector{}, false

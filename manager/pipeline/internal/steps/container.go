@@ -20,7 +20,9 @@ func (t *Table) container(target Target, f fields, image string) (stage.Step, er
 		step.Environment = map[string]string{}
 	}
 	if image != "" {
+		step.User, step.Pull = orElse(step.User, target.User), orElse(step.Pull, target.Pull)
 		step.Volumes = target.Mounts
+		target.nameWorkspace(step.Environment)
 		t.registry(f, &step)
 		limits := f.sub("resources").sub("limits")
 		step.MemLimit = memoryBytes(limits, "memory")
@@ -33,16 +35,32 @@ func (t *Table) container(target Target, f fields, image string) (stage.Step, er
 			reports.fail("type", "is %q: use JUnit", kind)
 		}
 		step.TestReport = &stage.TestReport{Kind: "Junit"}
-		step.TestReport.Junit.Paths = reports.sub("spec").list("paths")
+		for _, p := range reports.sub("spec").list("paths") {
+			step.TestReport.Junit.Paths = append(step.TestReport.Junit.Paths, inWorkspace(p))
+		}
 	}
 	step.Outputs = outputVariables(f)
 	return step, *f.err
 }
 
+// nameWorkspace adds the variables with the path of the workspace to the variables of a step in a container.
+func (t Target) nameWorkspace(env map[string]string) {
+	for _, m := range t.Mounts {
+		if m.Name != stage.WorkspaceVolume {
+			continue
+		}
+		for _, name := range []string{"HARNESS_WORKSPACE", "DRONE_WORKSPACE"} {
+			if env[name] == "" {
+				env[name] = m.Path
+			}
+		}
+	}
+}
+
 // registry adds the credentials of the image's registry, and its address if the image has
 // none.
 func (t *Table) registry(f fields, step *stage.Step) {
-	c, ok := t.connector(f, "connectorRef", RegistryConnector, AWSConnector, GCPConnector)
+	c, ok := t.connector(f, RegistryConnector, AWSConnector, GCPConnector)
 	if !ok || c.Kind != RegistryConnector {
 		return
 	}

@@ -95,7 +95,8 @@ func (f fields) number(name string, absent int) int {
 	return int(n)
 }
 
-// list returns the texts of a list. One text counts as a list of one.
+// list returns the texts of a list. One text counts as a list of one. An item that is null, for example
+// the tag of a build of a branch, is left out.
 func (f fields) list(name string) []string {
 	switch v := f.values[name].(type) {
 	case nil:
@@ -103,6 +104,9 @@ func (f fields) list(name string) []string {
 	case []any:
 		all := make([]string, 0, len(v))
 		for i, item := range v {
+			if item == nil {
+				continue
+			}
 			s, ok := scalarText(item)
 			if !ok {
 				f.fail(fmt.Sprintf("%s[%d]", name, i), "must be a text, not a %s", kindOf(item))

@@ -24,6 +24,11 @@ type Plugin struct {
 	// builtin types have a table of keys in package definition, which has warned of the other
 	// keys.
 	builtin bool
+	// program is the work of the storage program: such a type needs no image. ofStage types are those
+	// of the cache of the stage.
+	// inCache types use the bucket of the cache in the settings.
+	program          string
+	ofStage, inCache bool
 }
 
 // Setting is one variable of a Plugin.
@@ -129,6 +134,8 @@ func (s Setting) read(f fields) string {
 		return strings.Join(pairs, ",")
 	case s.Format == "lower":
 		return strings.ToLower(f.text(s.Field))
+	case s.Format == jsonListFormat && f.has(s.Field):
+		return jsonList(f.list(s.Field))
 	case s.Format == "json" && f.has(s.Field):
 		return settingText(f.values[s.Field])
 	}
@@ -137,7 +144,7 @@ func (s Setting) read(f fields) string {
 
 // addCredentials adds the variables of the connector. Their values are references.
 func (p Plugin) addCredentials(t *Table, f fields, env map[string]string) {
-	c, ok := t.connector(f, "connectorRef", p.Connector)
+	c, ok := t.connector(f, p.Connector)
 	if !ok {
 		return
 	}
@@ -157,6 +164,11 @@ func (p Plugin) addCredentials(t *Table, f fields, env map[string]string) {
 		set("ASSUME_ROLE", c.AssumeRole)
 		set("EXTERNAL_ID", c.ExternalID)
 	case GCPConnector:
+		if p.program != "" {
+			set("ACCESS_KEY", secretRef(c.AccessKeySecret))
+			set("SECRET_KEY", secretRef(c.SecretKeySecret))
+			return
+		}
 		set("JSON_KEY", secretRef(c.KeySecret))
 	case ArtifactoryConnector:
 		set("URL", c.URL)
@@ -180,6 +192,17 @@ func pluginSettings(f fields) map[string]string {
 	return env
 }
 
+// jsonListFormat is the format of lists whose items may hold commas, for types without an image.
+const jsonListFormat = "json-list"
+
+func jsonList(items []string) string {
+	b, err := json.Marshal(items)
+	if err != nil { // texts can be encoded
+		return "[]"
+	}
+	return string(b)
+}
+
 func settingText(v any) string {
 	if s, ok := scalarText(v); ok {
 		return s
@@ -187,6 +210,9 @@ func settingText(v any) string {
 	if list, ok := v.([]any); ok {
 		texts := make([]string, 0, len(list))
 		for _, item := range list {
+			if item == nil {
+				continue // for example the tag of a build of a branch
+			}
 			s, ok := scalarText(item)
 			if !ok {
 				texts = nil

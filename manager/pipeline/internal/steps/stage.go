@@ -11,10 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/expression"
-	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -38,40 +37,56 @@ type Target struct {
 	Windows bool `json:"windows,omitempty"`
 	// Mounts are mounted into each container.
 	Mounts []*stage.VolumeMount `json:"mounts,omitempty"`
+	// Scope separates the caches of accounts and pipelines.
+	Scope string `json:"scope,omitempty"`
+	// User and Pull are the user and the pull policy of containers whose step names none.
+	User string `json:"user,omitempty"`
+	Pull string `json:"pull,omitempty"`
+	// CacheHome is the home in the containers of a stage with a cache, for its paths that begin with ~.
+	CacheHome string `json:"cache_home,omitempty"`
 }
 
 // Stage returns the request that opens a stage, and its target. The caller sets the lease.
-func (t *Table) Stage(info Info, o *engine.Opening) (manager.StageRequest, Target, error) {
+func (t *Table) Stage(info Info, o *engine.Opening) (api.StageRequest, Target, error) {
 	b := stageBuilder{table: t, opening: o, info: info}
 	init := stage.InitRequest{Envs: b.environment()}
 	err := errors.Join(b.place(), b.platform(), b.mounts(&init))
+	b.mountWorkspace()
+	if err == nil {
+		b.target.Scope = b.scope()
+		err = b.shareCache(&init)
+	}
 	if err == nil && o.Clone {
 		init.Clone, err = b.clone(newFields("properties.ci.codebase", o.Repository))
 	}
-	var services []manager.StepRequest
+	var services []api.StepRequest
 	if err == nil {
 		services, err = b.services()
 	}
 	if err != nil {
-		return manager.StageRequest{}, Target{}, err
+		return api.StageRequest{}, Target{}, err
 	}
 	if b.infrastructure.Driver == driverVM && b.pool != "" {
 		init.Network = init.Network.InPool(b.pool)
 	}
 	if b.infrastructure.Driver == driverKubernetes {
 		init.Network = init.Network.OnNode(b.spec.texts("nodeSelector"))
-		if err := *b.spec.err; err != nil {
-			return manager.StageRequest{}, Target{}, err
+		settings, err := podSettings(b.spec)
+		if err != nil {
+			return api.StageRequest{}, Target{}, err
+		}
+		if settings != "" {
+			init.Network = init.Network.WithPodSettings(settings)
 		}
 	}
 	payload, err := json.Marshal(init)
 	if err != nil {
-		return manager.StageRequest{}, Target{}, fmt.Errorf("encoding the init: %w", err)
+		return api.StageRequest{}, Target{}, fmt.Errorf("encoding the init: %w", err)
 	}
-	return manager.StageRequest{
+	return api.StageRequest{
 		ID: info.Stage, Name: o.Name, Selectors: b.selectors, Infra: b.infrastructure.Driver, Pipeline: o.Pipeline,
-		Timeout: task.Millis(o.Timeout.Milliseconds()), Init: t.resolvable(payload), Steps: services,
-		Hold: &manager.Hold{Announced: b.announced()},
+		TimeoutMS: o.Timeout.Milliseconds(), Init: t.resolvable(payload), Steps: services,
+		Hold: &api.Hold{Announced: b.announced()},
 	}, b.target, nil
 }
 
@@ -110,6 +125,9 @@ func (b *stageBuilder) place() error {
 	}
 	b.infrastructure = i
 	b.target.Driver = i.Driver
+	if kind == "KubernetesDirect" {
+		b.target.User, b.target.Pull = b.spec.text("runAsUser"), pull(b.spec)
+	}
 	b.selectors = append(slices.Clone(i.Selectors), b.opening.Selectors...)
 	if kind == "VM" {
 		pool := b.spec.sub("spec")
@@ -165,7 +183,7 @@ var legalName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // environment returns the variables of all steps. Variables of the pipeline and the stage
 // with a name that is no legal variable are left out.
 func (b *stageBuilder) environment() map[string]string {
-	env := codebaseVariables(b.info.Codebase)
+	env := codebaseVariables(b.codebase())
 	number := strconv.FormatInt(b.info.Number, 10)
 	for name, value := range map[string]string{
 		"CI": "true", "DRONE": "true", "DRONE_BUILD_NUMBER": number, "DRONE_STAGE_NAME": b.opening.Identifier,
@@ -187,21 +205,56 @@ func (b *stageBuilder) environment() map[string]string {
 
 // codebaseNames are the variables that plugins know, with the values of codebase.* in them.
 var codebaseNames = map[string][]string{
-	"commitSha":     {"DRONE_COMMIT", "DRONE_COMMIT_SHA", "DRONE_COMMIT_AFTER"},
-	"baseCommitSha": {"DRONE_COMMIT_BEFORE"},
-	"branch":        {"DRONE_BRANCH", "DRONE_COMMIT_BRANCH"},
-	"tag":           {"DRONE_TAG"},
-	"sourceBranch":  {"DRONE_SOURCE_BRANCH"},
-	"targetBranch":  {"DRONE_TARGET_BRANCH"},
-	"prNumber":      {"DRONE_PULL_REQUEST"},
-	"prTitle":       {"DRONE_PULL_REQUEST_TITLE"},
-	"commitMessage": {"DRONE_COMMIT_MESSAGE"},
-	"commitRef":     {"DRONE_COMMIT_REF"},
-	"gitUser":       {"DRONE_COMMIT_AUTHOR_NAME"},
-	"gitUserId":     {"DRONE_COMMIT_AUTHOR"},
-	"gitUserEmail":  {"DRONE_COMMIT_AUTHOR_EMAIL"},
-	"gitUserAvatar": {"DRONE_COMMIT_AUTHOR_AVATAR"},
-	"repoUrl":       {"DRONE_REPO_LINK", "DRONE_REMOTE_URL", "DRONE_GIT_HTTP_URL"},
+	"commitSha":       {"DRONE_COMMIT", "DRONE_COMMIT_SHA", "DRONE_COMMIT_AFTER"},
+	"baseCommitSha":   {"DRONE_COMMIT_BEFORE"},
+	"branch":          {"DRONE_BRANCH", "DRONE_COMMIT_BRANCH"},
+	"tag":             {"DRONE_TAG"},
+	"sourceBranch":    {"DRONE_SOURCE_BRANCH"},
+	"targetBranch":    {"DRONE_TARGET_BRANCH"},
+	"prNumber":        {"DRONE_PULL_REQUEST"},
+	"prTitle":         {"DRONE_PULL_REQUEST_TITLE"},
+	"pullRequestLink": {"DRONE_COMMIT_LINK"},
+	"commitMessage":   {"DRONE_COMMIT_MESSAGE"},
+	"commitRef":       {"DRONE_COMMIT_REF"},
+	"gitUser":         {"DRONE_COMMIT_AUTHOR_NAME"},
+	"gitUserId":       {"DRONE_COMMIT_AUTHOR"},
+	"gitUserEmail":    {"DRONE_COMMIT_AUTHOR_EMAIL"},
+	"gitUserAvatar":   {"DRONE_COMMIT_AUTHOR_AVATAR"},
+	"repoUrl":         {"DRONE_REPO_LINK", "DRONE_REMOTE_URL", "DRONE_GIT_HTTP_URL"},
+}
+
+// codebase returns the values of the run. Without a build among them, the clone of the stage names the
+// branch, the tag or the pull request.
+func (b *stageBuilder) codebase() map[string]any {
+	given := b.info.Codebase
+	if given["build"] != nil || !b.opening.Clone {
+		return given
+	}
+	values := maps.Clone(given)
+	if values == nil {
+		values = map[string]any{}
+	}
+	repository := newFields("", b.opening.Repository)
+	build := repository.sub("build")
+	values["build"] = build.values
+	set := func(name, value string) {
+		if _, ok := values[name]; !ok && value != "" {
+			values[name] = value
+		}
+	}
+	spec := build.sub("spec")
+	switch build.text("type") {
+	case "branch":
+		set("branch", spec.text("branch"))
+	case "tag":
+		set("tag", spec.text("tag"))
+	case "PR":
+		set("prNumber", spec.text("number"))
+	case "commitSha":
+		set("commitSha", spec.text("commitSha"))
+		set("branch", spec.text("branch"))
+	}
+	return values
 }
 
 func codebaseVariables(codebase map[string]any) map[string]string {
@@ -217,14 +270,41 @@ func codebaseVariables(codebase map[string]any) map[string]string {
 	}
 	if address := env["DRONE_REPO_LINK"]; address != "" {
 		repo := strings.TrimSuffix(path.Base(address), ".git")
-		env["DRONE_REPO_NAME"], env["DRONE_REPO"] = repo, path.Base(path.Dir(address))+"/"+repo
+		owner := path.Base(path.Dir(address))
+		if i := strings.LastIndex(owner, ":"); i >= 0 { // git@host:owner/name
+			owner = owner[i+1:]
+		}
+		env["DRONE_REPO_NAME"], env["DRONE_REPO"] = repo, owner+"/"+repo
+		env["DRONE_REPO_NAMESPACE"], env["DRONE_REPO_OWNER"] = owner, owner
 	}
+	maps.Copy(env, semver(env["DRONE_TAG"]))
 	build, _ := codebase["build"].(map[string]any)
 	if kind, ok := scalarText(build["type"]); ok && kind != "" {
 		env["DRONE_BUILD_EVENT"] = map[string]string{"PR": "pull_request", "tag": "tag"}[kind]
 		if env["DRONE_BUILD_EVENT"] == "" {
 			env["DRONE_BUILD_EVENT"] = "push"
 		}
+	}
+	return env
+}
+
+var semverPattern = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+([0-9A-Za-z.-]+))?$`)
+
+// semver returns the parts of a tag that is a semantic version.
+func semver(tag string) map[string]string {
+	m := semverPattern.FindStringSubmatch(tag)
+	if m == nil {
+		return nil
+	}
+	env := map[string]string{
+		"DRONE_SEMVER": strings.TrimPrefix(tag, "v"), "DRONE_SEMVER_SHORT": m[1] + "." + m[2] + "." + m[3],
+		"DRONE_SEMVER_MAJOR": m[1], "DRONE_SEMVER_MINOR": m[2], "DRONE_SEMVER_PATCH": m[3],
+	}
+	if m[4] != "" {
+		env["DRONE_SEMVER_PRERELEASE"] = m[4]
+	}
+	if m[5] != "" {
+		env["DRONE_SEMVER_BUILD"] = m[5]
 	}
 	return env
 }
@@ -254,6 +334,28 @@ func (b *stageBuilder) mount(init *stage.InitRequest, v *stage.Volume, name, at 
 	b.target.Mounts = append(b.target.Mounts, &stage.VolumeMount{Name: name, Path: at})
 }
 
+// harnessPath is the path of the workspace in the containers of Harness. Scripts and settings name it.
+const harnessPath = "/harness"
+
+// mountWorkspace gives the workspace the path that it has in Harness, unless the stage mounts another
+// volume there.
+func (b *stageBuilder) mountWorkspace() {
+	if !b.target.Windows && !b.shares(harnessPath) {
+		b.target.Mounts = append(b.target.Mounts, &stage.VolumeMount{Name: stage.WorkspaceVolume, Path: harnessPath})
+	}
+}
+
+// inWorkspace returns a path that the driver reads: relative to the workspace if it is in it.
+func inWorkspace(p string) string {
+	if rest, ok := strings.CutPrefix(p, harnessPath+"/"); ok {
+		return rest
+	}
+	if p == harnessPath {
+		return "."
+	}
+	return p
+}
+
 func podVolume(f fields, name string) (*stage.Volume, error) {
 	spec := f.sub("spec")
 	v := &stage.Volume{}
@@ -271,8 +373,8 @@ func podVolume(f fields, name string) (*stage.Volume, error) {
 }
 
 // services returns the background steps of serviceDependencies.
-func (b *stageBuilder) services() ([]manager.StepRequest, error) {
-	var all []manager.StepRequest
+func (b *stageBuilder) services() ([]api.StepRequest, error) {
+	var all []api.StepRequest
 	for i, s := range b.opening.Services {
 		f := newFields(fmt.Sprintf("stage.spec.serviceDependencies[%d]", i), s)
 		spec := f.sub("spec")
@@ -295,8 +397,8 @@ func (b *stageBuilder) services() ([]manager.StepRequest, error) {
 
 // announced returns the steps that are known, so that the driver can prepare for their
 // containers.
-func (b *stageBuilder) announced() []manager.StepRequest {
-	var all []manager.StepRequest
+func (b *stageBuilder) announced() []api.StepRequest {
+	var all []api.StepRequest
 	for _, s := range b.opening.Announced {
 		step, err := b.table.Step(b.target, s)
 		if err != nil {

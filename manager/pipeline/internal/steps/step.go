@@ -9,9 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
-	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -24,14 +23,15 @@ const cpuPeriod = 100000
 func isRun(kind string) bool { return kind == "Run" || kind == "RunTests" || kind == "Test" }
 
 // ID returns the id of a step at the manager: the identifiers of its groups and its own with
-// the postfixes of strategies, joined by underscores, and the attempt after the first.
+// the postfixes of strategies, joined by underscores, and the attempt after the first. A dash of an
+// identifier is doubled, so that a-2 and the second attempt of a differ.
 func ID(s engine.Step) string {
 	const before = ".spec.execution.steps."
 	id := s.Node
 	if i := strings.LastIndex(id, before); i >= 0 {
 		id = id[i+len(before):]
 	}
-	id = strings.ReplaceAll(id, ".steps.", "_")
+	id = strings.ReplaceAll(strings.ReplaceAll(id, ".steps.", "_"), "-", "--")
 	if s.Attempt > 1 {
 		id += "-" + strconv.Itoa(s.Attempt)
 	}
@@ -39,7 +39,7 @@ func ID(s engine.Step) string {
 }
 
 // Step returns the request of a step of an open stage.
-func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) {
+func (t *Table) Step(target Target, s engine.Step) (api.StepRequest, error) {
 	f := newFields("spec", s.Spec)
 	timeout := s.Timeout
 	if timeout == 0 {
@@ -47,7 +47,15 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 	}
 	var step stage.Step
 	var err error
-	plugin, isPlugin := t.plugins[s.Type]
+	kind := s.Type
+	if kind == "RestoreCache" || kind == "SaveCache" {
+		kind = cacheKind(f, kind)
+	}
+	plugin, isPlugin := t.plugins[kind]
+	if p, ok := withKeys[kind]; ok && plugin.builtin && t.hasKeys(f) {
+		p.builtin = true
+		plugin = p
+	}
 	switch {
 	case isRun(s.Type):
 		step, err = t.run(target, f, s.Type)
@@ -62,7 +70,7 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 		step.Run.Entrypoint = f.list("entrypoint")
 		maps.Copy(step.Environment, pluginSettings(f))
 	case s.Type == "GitClone":
-		step, err = t.gitClone(f)
+		step, err = t.gitClone(target, f)
 	case isPlugin:
 		step, err = t.plugin(target, f, plugin, int(timeout.Seconds()))
 	default:
@@ -72,7 +80,7 @@ func (t *Table) Step(target Target, s engine.Step) (manager.StepRequest, error) 
 		err = *f.err
 	}
 	if err != nil {
-		return manager.StepRequest{}, err
+		return api.StepRequest{}, err
 	}
 	maps.Copy(step.Environment, s.Environment)
 	return t.stepRequest(ID(s), orElse(s.Name, s.Identifier), timeout, step)
@@ -83,13 +91,13 @@ func alias(s engine.Step) string {
 	return strings.Join(append(append([]string{}, s.Groups...), s.Identifier), "_")
 }
 
-func (t *Table) stepRequest(id, name string, timeout time.Duration, step stage.Step) (manager.StepRequest, error) {
+func (t *Table) stepRequest(id, name string, timeout time.Duration, step stage.Step) (api.StepRequest, error) {
 	step.Timeout = int(math.Ceil(timeout.Seconds()))
 	data, err := json.Marshal(stage.ExecuteRequest{Step: step})
 	if err != nil {
-		return manager.StepRequest{}, fmt.Errorf("encoding step %s: %w", id, err)
+		return api.StepRequest{}, fmt.Errorf("encoding step %s: %w", id, err)
 	}
-	return manager.StepRequest{ID: id, Name: name, Timeout: task.Millis(timeout.Milliseconds()), Data: t.resolvable(data)}, nil
+	return api.StepRequest{ID: id, Name: name, TimeoutMS: timeout.Milliseconds(), Data: t.resolvable(data)}, nil
 }
 
 // run is a step with a script, or with the entrypoint of its image.
@@ -186,6 +194,9 @@ func (t *Table) plugin(target Target, f fields, p Plugin, timeoutSeconds int) (s
 	own := maps.Clone(f.values)
 	delete(own, "connectorRef")
 	delete(own, "registryRef")
+	if p.program != "" {
+		return t.bundled(target, f, own, p)
+	}
 	step, err := t.container(target, fields{path: f.path, values: own, err: f.err}, image)
 	if err != nil {
 		return step, err
@@ -196,7 +207,7 @@ func (t *Table) plugin(target Target, f fields, p Plugin, timeoutSeconds int) (s
 }
 
 // gitClone is a further clone, by the image that clones for delegates of every kind.
-func (t *Table) gitClone(f fields) (stage.Step, error) {
+func (t *Table) gitClone(target Target, f fields) (stage.Step, error) {
 	c, err := t.clone(f)
 	if err != nil {
 		return stage.Step{}, err
@@ -220,13 +231,17 @@ func (t *Table) gitClone(f fields) (stage.Step, error) {
 	if c.Depth == 0 {
 		delete(env, "PLUGIN_DEPTH")
 	}
+	if c.SkipVerify {
+		set("PLUGIN_SKIP_VERIFY", "true")
+	}
 	set("DRONE_BUILD_EVENT", map[bool]string{true: "tag", false: "push"}[c.Tag != ""])
 	if c.Auth != nil {
 		set("DRONE_NETRC_MACHINE", c.Auth.Address)
 		set("DRONE_NETRC_USERNAME", c.Auth.Username)
 		set("DRONE_NETRC_PASSWORD", c.Auth.Password)
 	}
-	return stage.Step{Image: "harness/drone-git", Environment: env}, *f.err
+	target.nameWorkspace(env)
+	return stage.Step{Image: "harness/drone-git", Environment: env, Volumes: target.Mounts}, *f.err
 }
 
 func refOf(c *stage.Clone) string {

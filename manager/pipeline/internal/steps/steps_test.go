@@ -135,6 +135,14 @@ func TestSettingsOfPluginsBecomeVariables(t *testing.T) {
 	assert.NotContains(t, local.Environment, "PLUGIN_SNAPSHOT_MODE")
 
 	cache := stepOf(t, steps.Target{}, "SaveCacheS3", `{"connectorRef":"aws","bucket":"b","key":"k","sourcePaths":["a","b"],"archiveFormat":"Gzip"}`)
+	assert.Equal(t, &stage.Plugin{Builtin: "storage", Args: []string{"save"}}, cache.Plugin)
+	assert.Empty(t, cache.Image)
+	assert.Equal(t, map[string]string{
+		"PLUGIN_BUCKET": "b", "PLUGIN_CACHE_KEY": "k", "PLUGIN_PATHS": `["a","b"]`, "PLUGIN_ARCHIVE_FORMAT": "gzip",
+		"PLUGIN_ACCESS_KEY": "${{secrets.vault://kv/aws#access}}", "PLUGIN_SECRET_KEY": "${{secrets.env://aws_secret}}",
+	}, cache.Environment)
+	cache = stepOf(t, steps.Target{}, "SaveCacheGCS", `{"bucket":"b","key":"k","sourcePaths":["a","b"],"archiveFormat":"Gzip"}`)
+	assert.Equal(t, "plugins/cache", cache.Image)
 	assert.Equal(t, "gzip", cache.Environment["PLUGIN_ARCHIVE_FORMAT"])
 	assert.Equal(t, "a,b", cache.Environment["PLUGIN_MOUNT"])
 	assert.Equal(t, "36000s", cache.Environment["PLUGIN_BACKEND_OPERATION_TIMEOUT"])
@@ -216,7 +224,7 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	t.Parallel()
 	request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Number: 7, Codebase: map[string]any{"commitMessage": "${{secrets.prod}}", "commitSha": "0123", "branch": "main", "repoUrl": "https://git.example/acme/web.git"}}, &engine.Opening{
 		Clone:       true,
-		Repository:  spec(t, `{"connectorRef":"git","repoName":"web.git","build":{"type":"branch","spec":{"branch":"main"}},"depth":10,"submoduleStrategy":"recursive"}`),
+		Repository:  spec(t, `{"connectorRef":"git","repoName":"web.git","build":{"type":"branch","spec":{"branch":"main"}},"depth":10,"sparseCheckout":["src"],"sslVerify":false,"submoduleStrategy":"recursive"}`),
 		Variables:   []engine.Variable{{Name: "A", Value: "1"}, {Name: "not-legal", Value: "2"}},
 		Environment: map[string]string{"HARNESS_STAGE_INDEX": "0"},
 		Timeout:     time.Minute,
@@ -227,7 +235,7 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	require.NoError(t, json.Unmarshal(request.Init, &init))
 	assert.Equal(t, &stage.Clone{
 		URL: "https://git.example/acme/web.git", Branch: "main", Commit: "0123", Depth: 10, Submodules: true,
-		Auth: &stage.Auth{Address: "git.example", Username: "bot", Password: "${{secrets.env://git_token}}"},
+		Auth: &stage.Auth{Address: "git.example", Username: "bot", Password: "${{secrets.env://git_token}}"}, Sparse: []string{"src"}, SkipVerify: true,
 	}, init.Clone)
 	assert.Equal(t, "acme/web", init.Envs["DRONE_REPO"])
 	assert.Equal(t, "1", init.Envs["A"])
@@ -237,7 +245,7 @@ func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	assert.Equal(t, "$${{secrets.}}{{secrets.prod}}", init.Envs["DRONE_COMMIT_MESSAGE"], "a reference from outside must stay data")
 	require.Len(t, init.Volumes, 1)
 	assert.Equal(t, "shared-0", init.Volumes[0].Temp.Name)
-	assert.EqualValues(t, 60000, request.Timeout)
+	assert.EqualValues(t, 60000, request.TimeoutMS)
 }
 
 func TestStepsWithBuiltInImagesRunWithKeysThatTheReaderHasIgnored(t *testing.T) {

@@ -24,6 +24,23 @@ type Config struct {
 	// SecretURL is the address of all other secrets, with {id} for the id. Defaults to
 	// env://{id}.
 	SecretURL string `json:"secret_url" yaml:"secret_url"`
+	// Cache is where the caches of stages with caching are. Nil means that such stages have none.
+	Cache *Cache `json:"cache,omitempty" yaml:"cache"`
+}
+
+// Cache is a place in a bucket of an S3-compatible service.
+type Cache struct {
+	// Connector is the id of a connector of the kind aws. Without one, the steps take the credentials
+	// of their environment or their machine.
+	Connector string `json:"connector,omitempty" yaml:"connector"`
+	// Bucket is required, and one of Region and Endpoint. Endpoint is the URL of the service, by
+	// default Amazon S3 of the region. PathStyle puts the bucket into the path of URLs.
+	Bucket    string `json:"bucket" yaml:"bucket"`
+	Region    string `json:"region,omitempty" yaml:"region"`
+	Endpoint  string `json:"endpoint,omitempty" yaml:"endpoint"`
+	PathStyle bool   `json:"path_style,omitempty" yaml:"path_style"`
+	// Prefix begins the names of all objects. The account and the pipeline follow it.
+	Prefix string `json:"prefix,omitempty" yaml:"prefix"`
 }
 
 // Infrastructure is where the stages of a kind run.
@@ -63,6 +80,17 @@ type Table struct {
 	plugins        map[string]Plugin
 	secrets        map[string]string
 	anySecret      string
+	cache          *Cache
+	// missing collects the connectors that the settings do not have, with their kinds. Nil makes them errors.
+	missing map[string]string
+}
+
+// Assuming returns a table that assumes the connectors that the settings do not have. It adds them to missing by
+// their id, with the kind that they need. The table is not safe for concurrent use.
+func (t *Table) Assuming(missing map[string]string) *Table {
+	assuming := *t
+	assuming.missing = missing
+	return &assuming
 }
 
 // New checks the settings and returns their table.
@@ -74,13 +102,16 @@ func New(cfg Config) (*Table, error) {
 		plugins:        make(map[string]Plugin, len(builtinPlugins)+len(cfg.Types)),
 		secrets:        maps.Clone(cfg.Secrets),
 		anySecret:      orElse(cfg.SecretURL, defaultSecretURL),
+		cache:          cfg.Cache,
 	}
 	if err := cfg.checkSecrets(); err != nil {
 		return nil, err
 	}
-	for name, p := range builtinPlugins {
-		p.builtin = true
-		t.plugins[name] = p
+	for _, list := range []map[string]Plugin{builtinPlugins, cacheTypes()} {
+		for name, p := range list {
+			p.builtin = true
+			t.plugins[name] = p
+		}
 	}
 	for id, c := range cfg.Connectors {
 		if err := c.check(id); err != nil {
@@ -89,6 +120,9 @@ func New(cfg Config) (*Table, error) {
 	}
 	if c, ok := cfg.Connectors[cfg.Codebase]; cfg.Codebase != "" && (!ok || c.Kind != GitConnector) {
 		return nil, fmt.Errorf("codebase is %q: name one of the connectors of the kind git", cfg.Codebase)
+	}
+	if err := cfg.checkCache(); err != nil {
+		return nil, err
 	}
 	for kind, i := range cfg.Infrastructure {
 		if _, ok := defaultInfrastructure[kind]; !ok {

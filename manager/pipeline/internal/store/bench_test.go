@@ -43,7 +43,7 @@ func BenchmarkHistory(b *testing.B) {
 				b.Run(filter, func(b *testing.B) {
 					f.Account, f.Limit = "a", 50
 					for b.Loop() {
-						found, err := s.Runs(b.Context(), f)
+						found, _, err := s.Runs(b.Context(), f)
 						require.NoError(b, err)
 						require.NotEmpty(b, found)
 					}

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,26 +31,90 @@ type Message struct {
 	owner string
 }
 
+// By returns the message as one that an owner has claimed.
+func (m Message) By(owner string) Message {
+	m.owner = owner
+	return m
+}
+
 // channel is the channel of PostgreSQL's notifications.
 const channel = "dlite_pipelines"
 
 // deadTopic is put before the topic of a message that has failed too often.
 const deadTopic = "dead/"
 
+// Taker takes messages for this process in the transaction that sends them, so that they need no claim later. A message
+// that is due later, or that waits for another one of its lane, is not taken.
+type Taker struct {
+	Owner string        // is different in each process
+	Claim time.Duration // see [Store.Claim]
+	// Room returns how many messages the process can take. Transactions at the same time may exceed it.
+	Room func() int
+	// Take gets messages after the commit. It must not block.
+	Take func([]Message)
+}
+
+// SetTaker sets the taker of a topic. It must not be called after messages were sent.
+func (s *Store) SetTaker(topic string, t Taker) { s.takers[topic] = &t }
+
 // Send adds messages.
 func (tx *Tx) Send(messages ...Message) error {
-	for _, m := range messages {
-		n, err := tx.execCount(`INSERT INTO messages (topic, account, run, name, lane, ready, tries, owner, problem, data)
-			VALUES (?, ?, ?, ?, ?, ?, 0, '', '', ?) ON CONFLICT (name) DO NOTHING`, m.Topic, m.Account, m.Run, m.Name, m.Lane, millis(m.Due), notNull(m.Data))
-		if err != nil {
-			return fmt.Errorf("sending message %s: %w", m.Name, err)
-		}
-		if n > 0 {
-			tx.sent[m.Topic] = true // also a message that is due later: it changes when to look next
+	for chunk := range slices.Chunk(messages, maxRows) {
+		if err := tx.send(chunk); err != nil {
+			return fmt.Errorf("sending message %s: %w", chunk[0].Name, err)
 		}
 	}
 	return nil
 }
+
+// laneTaken is true if a message of a topic and a lane exists.
+const laneTaken = `EXISTS (SELECT 1 FROM messages WHERE topic = ? AND lane = ? AND lane <> '')`
+
+func (tx *Tx) send(messages []Message) error {
+	var parts []string
+	var args []any
+	now := time.Now()
+	waiting := map[string]*Message{} // by name, until the database has accepted it
+	for i := range messages {
+		m := &messages[i]
+		if waiting[m.Name] != nil { // some databases refuse a conflict within one statement
+			continue
+		}
+		waiting[m.Name] = m
+		lane := m.Topic + "/" + m.Lane
+		if t := tx.store.takers[m.Topic]; t != nil && m.Due.IsZero() && (m.Lane == "" || !tx.lanes[lane]) && t.Room() > len(tx.taken) {
+			// If the lane is taken, the message is ready but waits for its turn.
+			parts = append(parts, `(?, ?, ?, ?, ?, CASE WHEN `+laneTaken+` THEN 0 ELSE CAST(? AS BIGINT) END, 1, ?, '', ?)`)
+			args = append(args, m.Topic, m.Account, m.Run, m.Name, m.Lane, m.Topic, m.Lane, millis(now.Add(t.Claim)), t.Owner, notNull(m.Data))
+		} else {
+			parts = append(parts, `(?, ?, ?, ?, ?, ?, 0, '', '', ?)`)
+			args = append(args, m.Topic, m.Account, m.Run, m.Name, m.Lane, millis(m.Due), notNull(m.Data))
+		}
+		tx.lanes[lane] = true
+	}
+	return each(tx.ctx, tx.tx, tx.store.rebind(`INSERT INTO messages (topic, account, run, name, lane, ready, tries, owner, problem, data) VALUES `+
+		strings.Join(parts, ", ")+` ON CONFLICT (name) DO NOTHING RETURNING id, name, owner, ready`), args, func(scan func(...any) error) error {
+		var id, ready int64
+		var name, owner string
+		if err := scan(&id, &name, &owner, &ready); err != nil {
+			return err
+		}
+		m := *waiting[name]
+		switch {
+		case owner != "" && ready > 0:
+			m.ID, m.owner, m.Tries = id, owner, 1
+			tx.taken = append(tx.taken, m)
+		case ready == 0:
+			tx.sent[m.Topic] = true
+		case ready < millis(now.Add(soon)): // other processes look for due messages in any case
+			tx.due[m.Topic] = true
+		}
+		return nil
+	})
+}
+
+// soon is the time in which each process looks for messages that are due, without a notification.
+const soon = 2 * time.Second
 
 // Cancel removes a message by its name. A message that is being handled stays claimed by its
 // process, which notices at its end.
@@ -60,19 +125,69 @@ func (tx *Tx) Cancel(name string) error {
 	return nil
 }
 
-// Done removes a claimed message. It fails with [ErrStale] if another process has claimed it.
-func (tx *Tx) Done(m Message) error {
-	n, err := tx.execCount(`DELETE FROM messages WHERE id = ? AND owner = ?`, m.ID, m.owner)
-	if err != nil {
-		return fmt.Errorf("removing message %s: %w", m.Name, err)
-	}
-	if n == 0 {
+// Done removes claimed messages. It fails with [ErrStale] if another process has claimed one of them.
+func (tx *Tx) Done(messages ...Message) error {
+	n, err := tx.remove(messages)
+	if err == nil && n < len(messages) {
 		return ErrStale
 	}
-	if m.Lane != "" {
-		tx.sent[m.Topic] = true // the next message of the lane can be delivered
+	return err
+}
+
+// remove removes the messages that this process has claimed, and returns their number.
+func (tx *Tx) remove(messages []Message) (removed int, err error) {
+	byOwner := map[string][]Message{} // a process has one owner
+	for _, m := range messages {
+		byOwner[m.owner] = append(byOwner[m.owner], m)
+		if m.Lane != "" {
+			tx.due[m.Topic] = true // the next message of the lane can be delivered
+		}
 	}
-	return nil
+	for owner, all := range byOwner {
+		for chunk := range slices.Chunk(all, maxRows) {
+			args := []any{owner}
+			for _, m := range chunk {
+				args = append(args, m.ID)
+			}
+			n, err := tx.execCount(`DELETE FROM messages WHERE owner = ? AND id IN (`+rows("?", len(chunk))+`)`, args...)
+			if err != nil {
+				return 0, fmt.Errorf("removing message %s: %w", chunk[0].Name, err)
+			}
+			removed += int(n)
+		}
+	}
+	return removed, nil
+}
+
+// Holds fails with [ErrStale] if another process has claimed the message, or if it was removed.
+func (tx *Tx) Holds(m Message) error {
+	var n int
+	err := tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(`SELECT COUNT(*) FROM messages WHERE id = ? AND owner = ?`), m.ID, m.owner).Scan(&n)
+	if err == nil && n == 0 {
+		return ErrStale
+	}
+	return err
+}
+
+// Finish removes the claimed messages that no other process has claimed in the meantime. If the database crashes at
+// once, they may come back.
+func (s *Store) Finish(ctx context.Context, messages []Message) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		if err := tx.relax(); err != nil {
+			return err
+		}
+		_, err := tx.remove(messages)
+		return err
+	})
+}
+
+// relax lets the commit return before PostgreSQL has written it to its disk. It is for changes that may be lost together with
+// all that follow from them.
+func (tx *Tx) relax() error {
+	if !tx.store.postgres {
+		return nil
+	}
+	return tx.exec(`SET LOCAL synchronous_commit TO OFF`)
 }
 
 // firstOfLane is the condition that a message m waits for no other message of its lane.
@@ -80,7 +195,8 @@ const firstOfLane = `(lane = '' OR NOT EXISTS (
 	SELECT 1 FROM messages AS earlier WHERE earlier.topic = m.topic AND earlier.lane = m.lane AND earlier.lane <> '' AND earlier.id < m.id))`
 
 // Claim returns up to limit messages of a topic that are due, the oldest first, and keeps
-// them from other owners until the claim ends. Owner must be different in each call.
+// them from other owners until the claim ends. Owner must be different in each process. A claim of its owner again is no
+// try.
 func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, claim time.Duration, limit int) ([]Message, error) {
 	lock := ""
 	if s.postgres {
@@ -89,11 +205,14 @@ func (s *Store) Claim(ctx context.Context, topic, owner string, now time.Time, c
 	var claimed []Message
 	err := s.Update(ctx, func(tx *Tx) error {
 		claimed = nil
-		return each(ctx, tx.tx, s.rebind(`UPDATE messages SET owner = ?, ready = ?, tries = tries + 1 WHERE id IN (
+		if err := tx.relax(); err != nil {
+			return err
+		}
+		return each(ctx, tx.tx, s.rebind(`UPDATE messages SET tries = tries + CASE WHEN owner = ? THEN 0 ELSE 1 END, owner = ?, ready = ? WHERE id IN (
 			SELECT id FROM messages AS m WHERE topic = ? AND ready <= ? AND `+firstOfLane+`
 			ORDER BY ready, id LIMIT ?`+lock+`)
 			RETURNING id, topic, account, run, name, lane, tries, data`),
-			[]any{owner, millis(now.Add(claim)), topic, millis(now), limit}, func(scan func(...any) error) error {
+			[]any{owner, owner, millis(now.Add(claim)), topic, millis(now), limit}, func(scan func(...any) error) error {
 				m := Message{owner: owner}
 				if err := scan(&m.ID, &m.Topic, &m.Account, &m.Run, &m.Name, &m.Lane, &m.Tries, &m.Data); err != nil {
 					return err
@@ -151,6 +270,14 @@ func (s *Store) Release(ctx context.Context, messages []Message) error {
 	})
 }
 
+// Unclaim returns the messages of an owner to their topic.
+func (s *Store) Unclaim(ctx context.Context, topic, owner string) error {
+	return s.Update(ctx, func(tx *Tx) error {
+		tx.due[topic] = true
+		return tx.exec(`UPDATE messages SET ready = 0 WHERE topic = ? AND owner = ?`, topic, owner)
+	})
+}
+
 // Following returns the messages that wait behind m in its lane.
 func (s *Store) Following(ctx context.Context, m Message) ([]Message, error) {
 	var all []Message
@@ -167,7 +294,7 @@ func (s *Store) Following(ctx context.Context, m Message) ([]Message, error) {
 // Fail returns a claimed message to its topic for a later time.
 func (s *Store) Fail(ctx context.Context, m Message, retry time.Time, problem error) error {
 	return s.Update(ctx, func(tx *Tx) error {
-		tx.sent[m.Topic] = true
+		tx.due[m.Topic] = true
 		return tx.exec(`UPDATE messages SET owner = '', ready = ?, problem = ? WHERE id = ? AND owner = ?`,
 			millis(retry), clean(problem), m.ID, m.owner)
 	})
@@ -198,25 +325,55 @@ func clean(problem error) string {
 
 // DeadLetter is a message that has failed too often.
 type DeadLetter struct {
-	Account, Run, Name, Topic string
-	Problem                   string
+	ID                  int64
+	Account, Run, Topic string
+	Tries               int
+	Problem             string
+	Data                []byte
 }
 
-// DeadLetters returns up to limit dead letters of an account.
-func (s *Store) DeadLetters(ctx context.Context, account string, limit int) ([]DeadLetter, error) {
+// DeadLetters returns up to limit dead letters of an account, the oldest first, after an id.
+func (s *Store) DeadLetters(ctx context.Context, account string, after int64, limit int) ([]DeadLetter, error) {
 	var dead []DeadLetter
-	err := each(ctx, s.db, s.rebind(`SELECT account, run, name, topic, problem FROM messages WHERE account = ? AND topic LIKE '`+deadTopic+`%' ORDER BY id LIMIT ?`),
-		[]any{account, limit}, func(scan func(...any) error) error {
-			var d DeadLetter
-			if err := scan(&d.Account, &d.Run, &d.Name, &d.Topic, &d.Problem); err != nil {
-				return err
-			}
-			d.Topic = strings.TrimPrefix(d.Topic, deadTopic)
-			d.Name = strings.TrimPrefix(d.Name[:strings.LastIndex(d.Name, "/")], deadTopic)
-			dead = append(dead, d)
-			return nil
-		})
-	return dead, err
+	err := each(ctx, s.db, s.rebind(`SELECT id, account, run, topic, tries, problem, data FROM messages
+		WHERE account = ? AND topic LIKE '`+deadTopic+`%' AND id > ? ORDER BY id LIMIT ?`), []any{account, after, limit}, func(scan func(...any) error) error {
+		var d DeadLetter
+		err := scan(&d.ID, &d.Account, &d.Run, &d.Topic, &d.Tries, &d.Problem, &d.Data)
+		d.Topic = strings.TrimPrefix(d.Topic, deadTopic)
+		dead = append(dead, d)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing dead letters: %w", err)
+	}
+	return dead, nil
+}
+
+// Redeliver returns a dead letter to its topic, as if it had not been tried. It fails with [ErrNotFound].
+func (tx *Tx) Redeliver(account string, id int64) error {
+	var topic string
+	err := tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(`UPDATE messages SET topic = substr(topic, `+strconv.Itoa(len(deadTopic)+1)+`), ready = 0, tries = 0, owner = ''
+		WHERE account = ? AND id = ? AND topic LIKE '`+deadTopic+`%' RETURNING topic`), account, id).Scan(&topic)
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("delivering a letter again: %w", err)
+	}
+	tx.sent[topic] = true
+	return nil
+}
+
+// Drop removes a dead letter. It fails with [ErrNotFound].
+func (tx *Tx) Drop(account string, id int64) error {
+	n, err := tx.execCount(`DELETE FROM messages WHERE account = ? AND id = ? AND topic LIKE '`+deadTopic+`%'`, account, id)
+	if err != nil {
+		return fmt.Errorf("removing a letter: %w", err)
+	}
+	if n == 0 {
+		return ErrNotFound
+	}
+	return nil
 }
 
 // Wake returns a channel that gets a value when messages were added to a topic. One receiver gets

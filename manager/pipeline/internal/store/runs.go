@@ -1,15 +1,13 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // Run is a run of a pipeline as the database has it.
@@ -35,6 +33,8 @@ type Run struct {
 	Definition []byte
 	// State is the state of the run without its nodes.
 	State json.RawMessage
+
+	counted outcome // as the row is counted in the outcomes
 }
 
 // Node is the state of one node of a run.
@@ -67,8 +67,10 @@ func (tx *Tx) Active(account string, most int) (n int, err error) {
 
 // Create adds a run with its nodes. It fails with [ErrExists].
 func (tx *Tx) Create(run *Run, nodes []Node) error {
-	definition := pack(run.Definition)
-	run.Version = 1
+	definition := tx.store.pack(run.Definition)
+	found := words(run.Search)
+	run.Search = searchable(found)
+	run.Version, run.counted = 1, outcome{}
 	n, err := tx.execCount(`INSERT INTO runs (account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, definition, state)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		run.Account, run.ID, run.Number, run.Pipeline, run.Status, run.Branch, run.Cause, run.Search,
@@ -79,10 +81,22 @@ func (tx *Tx) Create(run *Run, nodes []Node) error {
 	if n == 0 {
 		return ErrExists
 	}
+	marks := make([]Mark, 0, len(run.Labels)+len(found))
 	for name, value := range run.Labels {
-		if err := tx.Mark(run, "label", name, value); err != nil {
-			return err
-		}
+		marks = append(marks, Mark{labelMark, name, value})
+	}
+	for _, word := range found {
+		marks = append(marks, Mark{wordMark, "", word})
+	}
+	rows := make([][]any, len(marks))
+	for i, m := range marks {
+		rows[i] = m.row(run.Account, Key{run.Created, run.ID})
+	}
+	if err := tx.insertMarks(runList, rows); err != nil {
+		return fmt.Errorf("marking a run: %w", err)
+	}
+	if err := tx.recount(run); err != nil {
+		return err
 	}
 	return tx.saveNodes(run, nodes)
 }
@@ -90,18 +104,26 @@ func (tx *Tx) Create(run *Run, nodes []Node) error {
 // Mark makes a run searchable by a name and a value, for example kind "label", or kind
 // "delegate" with the delegate's name. Repeated marks change nothing.
 func (tx *Tx) Mark(run *Run, kind, name, value string) error {
-	err := tx.exec(`INSERT INTO marks (account, kind, name, value, created, run) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		run.Account, kind, name, value, millis(run.Created), run.ID)
-	if err != nil {
+	m := Mark{kind, name, value}
+	if err := tx.insertMarks(runList, [][]any{m.row(run.Account, Key{run.Created, run.ID})}); err != nil {
 		return fmt.Errorf("marking a run: %w", err)
 	}
 	return nil
 }
 
+// row returns the mark's row for a run or a stage.
+func (m Mark) row(account string, of Key) []any {
+	return []any{account, m.Kind, m.Name, m.Value, millis(of.Time), of.ID}
+}
+
+func (tx *Tx) insertMarks(l list, rows [][]any) error {
+	return tx.insert(`INSERT INTO `+l.marks+` (account, kind, name, value, created, run)`, rows, `ON CONFLICT DO NOTHING`, nil)
+}
+
 // Lock returns a run without its definition and its nodes, and keeps other transactions from
 // changing it until this one ends. It fails with [ErrNotFound].
 func (tx *Tx) Lock(account, id string) (*Run, error) {
-	query := headQuery + ` WHERE runs.account = ? AND id = ?`
+	query := headQuery + ` WHERE account = ? AND id = ?`
 	if tx.store.postgres {
 		query += ` FOR UPDATE`
 	}
@@ -119,7 +141,7 @@ func (s *Store) Definition(ctx context.Context, run *Run) ([]byte, error) {
 }
 
 type rowQuerier interface {
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	QueryRowContext(ctx context.Context, query string, args ...any) row
 }
 
 func definition(ctx context.Context, db rowQuerier, s *Store, run *Run) ([]byte, error) {
@@ -133,13 +155,13 @@ func definition(ctx context.Context, db rowQuerier, s *Store, run *Run) ([]byte,
 	}
 	// The definition of a damaged row is empty: the caller finds that it cannot be decoded, and can
 	// still end the run.
-	text, _ := unpack(packed)
+	text, _ := s.unpack(packed)
 	return text, nil
 }
 
-// Nodes returns all nodes of a run, in the order of their paths.
-func (tx *Tx) Nodes(run *Run) ([]Node, error) {
-	return nodes(tx.ctx, tx.tx, tx.store, run.Account, run.ID, 0)
+// Nodes returns the nodes of a run that were saved after a version, in the order of their paths; 0 returns all.
+func (tx *Tx) Nodes(run *Run, after int64) ([]Node, error) {
+	return nodes(tx.ctx, tx.tx, tx.store, run.Account, run.ID, after)
 }
 
 // Save writes the changed state and nodes of a locked run.
@@ -154,48 +176,33 @@ func (tx *Tx) Save(run *Run, changed []Node) error {
 	if err != nil {
 		return fmt.Errorf("saving a run: %w", err)
 	}
-	return tx.saveNodes(run, changed)
+	if err := tx.saveNodes(run, changed); err != nil {
+		return err
+	}
+	return tx.recount(run)
 }
 
 func (tx *Tx) saveNodes(run *Run, nodes []Node) error {
-	if len(nodes) == 0 {
-		return nil
-	}
-	save, err := tx.tx.PrepareContext(tx.ctx, tx.store.rebind(
-		`INSERT INTO nodes (account, run, path, version, data) VALUES (?, ?, ?, ?, ?)
-		 ON CONFLICT (account, run, path) DO UPDATE SET data = excluded.data, version = excluded.version`))
-	if err != nil {
-		return fmt.Errorf("saving nodes: %w", err)
-	}
-	defer func() { _ = save.Close() }() // the transaction's end would close it, too
-	for _, n := range nodes {
-		if _, err := save.ExecContext(tx.ctx, run.Account, run.ID, n.Path, run.Version, notNull(n.Data)); err != nil {
-			return fmt.Errorf("saving node %s: %w", n.Path, err)
+	for chunk := range slices.Chunk(nodes, maxRows) {
+		args := make([]any, 0, 5*len(chunk))
+		for _, n := range chunk {
+			args = append(args, run.Account, run.ID, n.Path, run.Version, notNull(n.Data))
+		}
+		err := tx.exec(`INSERT INTO nodes (account, run, path, version, data) VALUES `+rows("(?, ?, ?, ?, ?)", len(chunk))+`
+			ON CONFLICT (account, run, path) DO UPDATE SET data = excluded.data, version = excluded.version`, args...)
+		if err != nil {
+			return fmt.Errorf("saving nodes of run %s: %w", run.ID, err)
 		}
 	}
 	return nil
 }
 
-// maxDefinition bounds an unpacked definition, in bytes.
-const maxDefinition = 64 << 20
+// pack compresses a definition or an ended stage.
+func (s *Store) pack(b []byte) []byte { return s.packer.EncodeAll(b, nil) }
 
-// pack compresses a definition.
-func pack(b []byte) []byte {
-	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
-	if err != nil { // only wrong options fail
-		panic(err)
-	}
-	return w.EncodeAll(b, nil)
-}
-
-func unpack(b []byte) ([]byte, error) {
+func (s *Store) unpack(b []byte) ([]byte, error) {
 	if len(b) == 0 {
 		return nil, nil
 	}
-	r, err := zstd.NewReader(bytes.NewReader(nil), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxDefinition))
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	return r.DecodeAll(b, nil)
+	return s.unpacker.DecodeAll(b, nil)
 }

@@ -19,7 +19,7 @@ CREATE INDEX IF NOT EXISTS runs_time     ON runs (account, created, id);
 CREATE INDEX IF NOT EXISTS runs_pipeline ON runs (account, pipeline, created, id);
 CREATE INDEX IF NOT EXISTS runs_status   ON runs (account, status, created, id);
 CREATE INDEX IF NOT EXISTS runs_branch   ON runs (account, branch, created, id);
-CREATE INDEX IF NOT EXISTS runs_expiry   ON runs (ended, created);
+CREATE INDEX IF NOT EXISTS runs_ended    ON runs (ended, size) WHERE ended > 0;
 CREATE INDEX IF NOT EXISTS runs_active   ON runs (account) WHERE ended = 0;
 CREATE TABLE IF NOT EXISTS numbers (
   account  TEXT NOT NULL,
@@ -31,11 +31,11 @@ CREATE TABLE IF NOT EXISTS marks (
   account TEXT NOT NULL,
   kind    TEXT NOT NULL,
   name    TEXT NOT NULL,
-  value   TEXT NOT NULL,
+  value   TEXT @bytewise@ NOT NULL,
   created BIGINT NOT NULL,
   run     TEXT NOT NULL,
   PRIMARY KEY (account, kind, name, value, created, run)
-);
+) @indexed@;
 CREATE INDEX IF NOT EXISTS marks_run ON marks (account, run);
 CREATE TABLE IF NOT EXISTS nodes (
   account TEXT NOT NULL,
@@ -105,3 +105,50 @@ CREATE TABLE IF NOT EXISTS deliveries (
 );
 CREATE INDEX IF NOT EXISTS deliveries_at   ON deliveries (at);
 CREATE INDEX IF NOT EXISTS deliveries_rate ON deliveries (account, hook, at);
+
+CREATE TABLE IF NOT EXISTS ended (
+  account  TEXT NOT NULL,
+  id       TEXT NOT NULL,
+  pipeline TEXT NOT NULL,
+  status   TEXT NOT NULL,
+  branch   TEXT NOT NULL,
+  search   TEXT NOT NULL,
+  ended    BIGINT NOT NULL,
+  size     BIGINT NOT NULL,
+  head     @blob@ NOT NULL,
+  detail   @blob@ NOT NULL,
+  PRIMARY KEY (account, ended, id)
+);
+CREATE INDEX IF NOT EXISTS ended_id       ON ended (account, id, ended);
+CREATE INDEX IF NOT EXISTS ended_pipeline ON ended (account, pipeline, ended, id);
+CREATE INDEX IF NOT EXISTS ended_status   ON ended (account, status, ended, id);
+CREATE INDEX IF NOT EXISTS ended_branch   ON ended (account, branch, ended, id);
+CREATE INDEX IF NOT EXISTS ended_expiry   ON ended (ended, size);
+CREATE TABLE IF NOT EXISTS ended_marks (
+  account TEXT NOT NULL,
+  kind    TEXT NOT NULL,
+  name    TEXT NOT NULL,
+  value   TEXT @bytewise@ NOT NULL,
+  created BIGINT NOT NULL,
+  run     TEXT NOT NULL,
+  PRIMARY KEY (account, kind, name, value, created, run)
+) @indexed@;
+CREATE INDEX IF NOT EXISTS ended_marks_expiry ON ended_marks (created);
+CREATE TABLE IF NOT EXISTS cursors (
+  account  TEXT NOT NULL,
+  epoch    TEXT NOT NULL,
+  position BIGINT NOT NULL,
+  lost     BIGINT NOT NULL,
+  updated  BIGINT NOT NULL,
+  PRIMARY KEY (account, epoch)
+);
+CREATE TABLE IF NOT EXISTS outcomes (
+  account  TEXT NOT NULL,
+  kind     TEXT NOT NULL,
+  day      BIGINT NOT NULL,
+  pipeline TEXT NOT NULL,
+  status   TEXT NOT NULL,
+  bucket   BIGINT NOT NULL,
+  number   BIGINT NOT NULL,
+  PRIMARY KEY (account, kind, day, pipeline, status, bucket)
+) @indexed@;

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -22,10 +24,12 @@ type Stage struct {
 // Step connects a step of a tracked stage with the node of a run.
 type Step struct {
 	Stage   string
-	Run     string // set by [Store.Step] only
+	Run     string // set by [Store.Find] only
 	ID      string
 	Node    string
 	Attempt int
+	// Reported is 1 if the end of the step was sent to its run.
+	Reported int
 }
 
 // unopened is the time of the last renewal of a stage that the manager may not have yet. It is
@@ -51,26 +55,54 @@ func (tx *Tx) Opened(account, id string, now time.Time) error {
 	return nil
 }
 
-// TrackSteps remembers steps of a stage until it is untracked.
+// TrackSteps remembers steps of stages until their stage is untracked.
 func (tx *Tx) TrackSteps(account string, steps []Step) error {
-	for _, st := range steps {
-		err := tx.exec(`INSERT INTO steps (account, stage, step, node, attempt, reported) VALUES (?, ?, ?, ?, ?, 0) ON CONFLICT DO NOTHING`,
-			account, st.Stage, st.ID, st.Node, st.Attempt)
+	for chunk := range slices.Chunk(steps, maxRows) {
+		var args []any
+		for _, st := range chunk {
+			args = append(args, account, st.Stage, st.ID, st.Node, st.Attempt)
+		}
+		err := tx.exec(`INSERT INTO steps (account, stage, step, node, attempt, reported) VALUES `+rows("(?, ?, ?, ?, ?, 0)", len(chunk))+` ON CONFLICT DO NOTHING`, args...)
 		if err != nil {
-			return fmt.Errorf("tracking a step: %w", err)
+			return fmt.Errorf("tracking steps: %w", err)
 		}
 	}
 	return nil
 }
 
-// Report notes that the end of a tracked step is sent to its run, and returns whether this call is
-// the first one: each of several processes sees the end.
-func (tx *Tx) Report(account, stage, step string) (bool, error) {
-	n, err := tx.execCount(`UPDATE steps SET reported = 1 WHERE account = ? AND stage = ? AND step = ? AND reported = 0`, account, stage, step)
-	if err != nil {
-		return false, fmt.Errorf("noting the end of a step: %w", err)
+// Report notes that the ends of tracked steps are sent to their runs, and returns those for which this call is the first
+// one: each of several processes may see an end.
+func (tx *Tx) Report(account string, steps []Step) (first map[StepID]bool, err error) {
+	first = map[StepID]bool{}
+	for chunk := range slices.Chunk(steps, maxRows) {
+		err := each(tx.ctx, tx.tx, tx.store.rebind(`UPDATE steps SET reported = 1 WHERE account = ? AND reported = 0 AND `+among(len(chunk))+` RETURNING stage, step`),
+			stepArgs(account, chunk), func(scan func(...any) error) error {
+				var id StepID
+				err := scan(&id.Stage, &id.Step)
+				first[id] = true
+				return err
+			})
+		if err != nil {
+			return nil, fmt.Errorf("noting the ends of steps: %w", err)
+		}
 	}
-	return n > 0, nil
+	return first, nil
+}
+
+// StepID names a step of an account.
+type StepID struct{ Stage, Step string }
+
+// among is the condition that a row is one of n steps. Alternatives are planned well by both databases.
+func among(n int) string {
+	return "(" + strings.Repeat("steps.stage = ? AND step = ? OR ", n-1) + "steps.stage = ? AND step = ?)"
+}
+
+func stepArgs(account string, steps []Step) []any {
+	args := []any{account}
+	for _, st := range steps {
+		args = append(args, st.Stage, st.ID)
+	}
+	return args
 }
 
 // Untrack forgets a stage and its steps.
@@ -83,28 +115,35 @@ func (tx *Tx) Untrack(account, id string) error {
 	return nil
 }
 
-// Steps returns the tracked steps of a stage by their ids.
+// Steps returns the tracked steps of a stage by their ids, without their run.
 func (s *Store) Steps(ctx context.Context, account, stage string) (map[string]Step, error) {
 	all := map[string]Step{}
-	err := each(ctx, s.db, s.rebind(`SELECT step, node, attempt FROM steps WHERE account = ? AND stage = ?`), []any{account, stage}, func(scan func(...any) error) error {
+	err := each(ctx, s.db, s.rebind(`SELECT step, node, attempt, reported FROM steps WHERE account = ? AND stage = ?`), []any{account, stage}, func(scan func(...any) error) error {
 		st := Step{Stage: stage}
-		err := scan(&st.ID, &st.Node, &st.Attempt)
+		err := scan(&st.ID, &st.Node, &st.Attempt, &st.Reported)
 		all[st.ID] = st
 		return err
 	})
 	return all, err
 }
 
-// Step returns a tracked step with its run. It fails with [ErrNotFound].
-func (s *Store) Step(ctx context.Context, account, stage, id string) (Step, error) {
-	st := Step{Stage: stage, ID: id}
-	err := s.db.QueryRowContext(ctx, s.rebind(`SELECT stages.run, steps.node, steps.attempt FROM steps
-		JOIN stages ON stages.account = steps.account AND stages.stage = steps.stage
-		WHERE steps.account = ? AND steps.stage = ? AND step = ?`), account, stage, id).Scan(&st.Run, &st.Node, &st.Attempt)
-	if errors.Is(err, sql.ErrNoRows) {
-		return st, ErrNotFound
+// Find returns the tracked steps among steps that are given by stage and id.
+func (s *Store) Find(ctx context.Context, account string, steps []Step) (map[StepID]Step, error) {
+	found := map[StepID]Step{}
+	for chunk := range slices.Chunk(steps, maxRows) {
+		err := each(ctx, s.db, s.rebind(`SELECT steps.stage, step, stages.run, steps.node, steps.attempt, reported FROM steps
+			JOIN stages ON stages.account = steps.account AND stages.stage = steps.stage WHERE steps.account = ? AND `+among(len(chunk))),
+			stepArgs(account, chunk), func(scan func(...any) error) error {
+				var st Step
+				err := scan(&st.Stage, &st.ID, &st.Run, &st.Node, &st.Attempt, &st.Reported)
+				found[StepID{st.Stage, st.ID}] = st
+				return err
+			})
+		if err != nil {
+			return nil, fmt.Errorf("reading steps: %w", err)
+		}
 	}
-	return st, err
+	return found, nil
 }
 
 const stageColumns = `account, stage, run, node, attempt, target`
@@ -123,15 +162,30 @@ func (s *Store) Stage(ctx context.Context, account, id string) (Stage, error) {
 	return st, err
 }
 
-// Stages returns all tracked stages of an account.
-func (s *Store) Stages(ctx context.Context, account string) ([]Stage, error) {
+// Stages returns the tracked stages of an account, of the given ids or all.
+func (s *Store) Stages(ctx context.Context, account string, ids ...string) ([]Stage, error) {
 	var all []Stage
-	err := each(ctx, s.db, s.rebind(`SELECT `+stageColumns+` FROM stages WHERE account = ?`), []any{account}, func(scan func(...any) error) error {
-		st, err := scanStage(scan)
-		all = append(all, st)
-		return err
-	})
-	return all, err
+	read := func(condition string, args ...any) error {
+		return each(ctx, s.db, s.rebind(`SELECT `+stageColumns+` FROM stages WHERE account = ?`+condition), args, func(scan func(...any) error) error {
+			st, err := scanStage(scan)
+			all = append(all, st)
+			return err
+		})
+	}
+	if len(ids) == 0 {
+		err := read("", account)
+		return all, err
+	}
+	for chunk := range slices.Chunk(ids, maxRows) {
+		args := []any{account}
+		for _, id := range chunk {
+			args = append(args, id)
+		}
+		if err := read(` AND stage IN (`+rows("?", len(chunk))+`)`, args...); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // Renewable returns up to limit stages that were last returned before a time, and counts them

@@ -102,7 +102,7 @@ func TestAClaimThatEndsGivesTheMessageToAnotherOwner(t *testing.T) {
 			return tx.Send(
 				store.Message{Topic: "t", Account: "a", Run: "r", Name: "m"},
 				store.Message{Topic: "t", Account: "a", Run: "r", Name: "m"}, // the name waits already
-				store.Message{Topic: "t", Account: "a", Run: "r", Name: "later", Due: start.Add(time.Hour)})
+				store.Message{Topic: "t", Account: "a", Run: "r", Name: "later", Due: start.Add(time.Hour), Data: []byte("d")})
 		}))
 		claim := func(owner string, at time.Time) []store.Message {
 			m, err := s.Claim(t.Context(), "t", owner, at, time.Minute, 10)
@@ -130,11 +130,26 @@ func TestAClaimThatEndsGivesTheMessageToAnotherOwner(t *testing.T) {
 		assert.Empty(t, claim("5", start.Add(119*time.Minute)))
 		third = claim("6", start.Add(2*time.Hour))
 		require.Len(t, third, 1)
-		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Bury(third[0], errors.New("broken for ever")) }))
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Bury(third[0], errors.New("broken")) }))
 		assert.Empty(t, claim("7", start.Add(100*time.Hour)))
-		dead, err := s.DeadLetters(t.Context(), "a", 10)
+		dead, err := s.DeadLetters(t.Context(), "a", 0, 10)
 		require.NoError(t, err)
-		assert.Equal(t, []store.DeadLetter{{Account: "a", Run: "r", Name: "later", Topic: "t", Problem: "broken for ever"}}, dead)
+		assert.Equal(t, []store.DeadLetter{{ID: third[0].ID, Account: "a", Run: "r", Topic: "t", Tries: third[0].Tries, Problem: "broken", Data: []byte("d")}}, dead)
+		change := func(account string, do func(*store.Tx, string, int64) error) error {
+			return s.Update(t.Context(), func(tx *store.Tx) error { return do(tx, account, third[0].ID) })
+		}
+		require.ErrorIs(t, change("b", (*store.Tx).Redeliver), store.ErrNotFound, "a letter of another account")
+		require.ErrorIs(t, change("b", (*store.Tx).Drop), store.ErrNotFound)
+		require.NoError(t, change("a", (*store.Tx).Redeliver))
+		require.ErrorIs(t, change("a", (*store.Tx).Drop), store.ErrNotFound, "it is alive")
+		again := claim("8", start.Add(100*time.Hour))
+		require.Len(t, again, 1)
+		assert.Equal(t, 1, again[0].Tries)
+		require.NoError(t, s.Update(t.Context(), func(tx *store.Tx) error { return tx.Bury(again[0], errors.New("broken")) }))
+		require.NoError(t, change("a", (*store.Tx).Drop))
+		dead, err = s.DeadLetters(t.Context(), "a", 0, 10)
+		require.NoError(t, err)
+		assert.Empty(t, dead)
 	})
 }
 
@@ -274,7 +289,7 @@ func TestRunsAreFoundByEachFilter(t *testing.T) {
 			if f.Limit == 0 {
 				f.Limit = 100
 			}
-			runs, err := s.Runs(t.Context(), f)
+			runs, _, err := s.Runs(t.Context(), f)
 			require.NoError(t, err)
 			for _, r := range runs {
 				ids = append(ids, r.ID)
@@ -287,15 +302,17 @@ func TestRunsAreFoundByEachFilter(t *testing.T) {
 		assert.Equal(t, []string{"r2"}, ids(store.Filter{Branch: "feature/2"}))
 		assert.Equal(t, []string{"r5", "r3", "r1"}, ids(store.Filter{Marks: []store.Mark{{Kind: "label", Name: "parity", Value: "1"}}}))
 		assert.Equal(t, []string{"r2"}, ids(store.Filter{Text: "cHANGE 2%"}))
-		assert.Empty(t, ids(store.Filter{Text: "2_"}), "the text is no pattern")
+		assert.Len(t, ids(store.Filter{Text: "ch of"}), 7, "a word of the text may be the beginning of a word")
+		assert.Empty(t, ids(store.Filter{Text: "hange"}), "but not another part of it")
+		assert.Empty(t, ids(store.Filter{Text: "change 9"}))
 		assert.Equal(t, []string{"r6", "r5", "r4"}, ids(store.Filter{After: start.Add(2 * time.Second)}))
 		assert.Equal(t, []string{"r6", "r5"}, ids(store.Filter{Limit: 2}))
 		assert.Equal(t, []string{"r4", "r3"}, ids(store.Filter{Limit: 2, Before: start.Add(2 * time.Second), BeforeID: "r5"}))
-		all, err := s.Runs(t.Context(), store.Filter{Account: "other", Limit: 10})
+		all, _, err := s.Runs(t.Context(), store.Filter{Account: "other", Limit: 10})
 		require.NoError(t, err)
 		assert.Empty(t, all)
 
-		n, err := s.Expire(t.Context(), start.Add(2*time.Hour), 10)
+		n, err := s.ExpireRuns(t.Context(), start.Add(2*time.Hour), 10)
 		require.NoError(t, err)
 		assert.Equal(t, 1, n, "active runs stay")
 		assert.NotContains(t, ids(store.Filter{}), "r3")

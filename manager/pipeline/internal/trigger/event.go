@@ -41,6 +41,7 @@ type Event struct {
 	SourceBranch, TargetBranch string
 
 	Number, Title, Link, Body, State string // of a pull request
+	Labels                           string // of a pull request, separated by commas
 
 	Commit, Base, Merge string // commits, in hexadecimal form
 	Message, Ref        string
@@ -114,7 +115,7 @@ func (e *Event) Trigger(p Provider, payload map[string]any, header http.Header) 
 	event := map[string]string{Push: "PUSH", Tag: "PUSH", PullRequest: "PR", Release: "RELEASE", Comment: "ISSUE_COMMENT"}[e.Type]
 	set(values, map[string]string{
 		"event": event, "action": e.Action, "branch": e.Branch, "tag": e.Tag, "sourceBranch": e.SourceBranch, "targetBranch": e.TargetBranch,
-		"prNumber": e.Number, "prTitle": e.Title, "commitSha": e.Commit, "baseCommitSha": e.Base, "gitUser": e.User, "repoUrl": e.Repository,
+		"prNumber": e.Number, "prTitle": e.Title, "prLabels": e.Labels, "commitSha": e.Commit, "baseCommitSha": e.Base, "gitUser": e.User, "repoUrl": e.Repository,
 	})
 	return values
 }
@@ -194,6 +195,17 @@ func (o object) list(name string) []object {
 		}
 	}
 	return out
+}
+
+// joined returns a member of the objects of a list, separated by commas.
+func (o object) joined(list, member string) string {
+	var texts []string
+	for _, item := range o.list(list) {
+		if text := item.text(member); text != "" {
+			texts = append(texts, text)
+		}
+	}
+	return strings.Join(texts, ",")
 }
 
 // first returns the first text that is not empty.

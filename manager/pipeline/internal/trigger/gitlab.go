@@ -24,7 +24,7 @@ func gitLab(o object) []Event {
 		e.Type = PullRequest
 		mr := o.at("object_attributes")
 		gitLabRequest(&e, mr)
-		e.Base = mr.text("oldrev")
+		e.Base, e.Labels = mr.text("oldrev"), o.joined("labels", "title")
 		e.Action = word(mr.text("action"), map[string]string{
 			"open": "opened", "reopen": "reopened", "update": "edited", "close": "closed", "merge": "merged",
 		})

@@ -47,7 +47,7 @@ func hubPull(e *Event, pr object) {
 	e.Link, e.State, e.Merge = pr.text("html_url"), pr.text("state"), pr.text("merge_commit_sha")
 	e.SourceBranch, e.TargetBranch = pr.text("head", "ref"), pr.text("base", "ref")
 	e.Branch, e.Commit, e.Base = e.TargetBranch, pr.text("head", "sha"), pr.text("base", "sha")
-	e.Ref = "refs/pull/" + e.Number + "/head"
+	e.Ref, e.Labels = "refs/pull/"+e.Number+"/head", pr.joined("labels", "name")
 	from, to := pr.text("head", "repo", "full_name"), pr.text("base", "repo", "full_name")
 	e.Foreign = from == "" || from != to
 }

@@ -49,7 +49,7 @@ func number(v map[string]any) {
 	}
 }
 
-const gitHubPull = `{"action":"synchronize","number":7,"pull_request":{"number":7,"title":"Fix","body":"why","state":"open","html_url":"https://git.invalid/pr/7","merge_commit_sha":"` + before + `",
+const gitHubPull = `{"action":"synchronize","number":7,"pull_request":{"number":7,"labels":[{"name":"slow"},{"name":"load"}],"title":"Fix","body":"why","state":"open","html_url":"https://git.invalid/pr/7","merge_commit_sha":"` + before + `",
 "head":{"ref":"fix","sha":"` + commit + `","repo":{"full_name":"acme/web"}},"base":{"ref":"main","sha":"` + before + `","repo":{"full_name":"acme/web"}}},
 "repository":{"clone_url":"https://git.invalid/acme/web.git"},"sender":{"login":"ann","id":5}}`
 
@@ -140,6 +140,9 @@ func TestAPullRequestHasItsCommitsAndItsPerson(t *testing.T) {
 		events, err := trigger.Read(test.provider, test.header, payload)
 		require.NoError(t, err)
 		require.Len(t, events, 1, name)
+		if name == "GitHub" || name == "Gitea" {
+			assert.Equal(t, "slow,load", events[0].Trigger(test.provider, payload, test.header)["prLabels"], name)
+		}
 		codebase := events[0].Codebase()
 		assert.Equal(t, map[string]any{"type": "PR", "spec": map[string]any{"number": "7"}}, codebase["build"], name)
 		for member, want := range map[string]string{

@@ -1,0 +1,4 @@
+package store
+
+// OpenLimited is Open with another bound for the answers of PostgreSQL.
+var OpenLimited = openLimited
