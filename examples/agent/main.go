@@ -5,14 +5,15 @@
 //	agent boot --port /dev/virtio-ports/io.dlite.agent   # in a machine that gets its settings through a port
 //	agent install DIR                                    # copies itself to DIR/agent
 //	agent hub, agent step, agent dial                    # in the containers of a pod
+//	agent storage restore|save|upload                    # in a step for a cache or an upload
 //
 // boot.json is an agent.Boot: address, certificates and key. The command boot reads the
 // same as one line from a port that the machine's host has made. The agent writes there
 // that it is ready, and waits: this is the moment for a snapshot. Before it looks at a
 // key, it sets the clock and the random state from that line. See agent.PortReady.
 //
-// The last three are for the pods of driver/kubernetes, which sets the variables that
-// they read.
+// The commands hub, step and dial are for the pods of driver/kubernetes, which sets the
+// variables that they read.
 //
 // As the first process of a machine or a container the agent also does the work of an
 // init: it reaps orphaned processes and passes signals on. Build it without C, so that it
@@ -27,6 +28,7 @@ import (
 	"syscall"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
@@ -40,5 +42,5 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	program.Run(ctx, "agent", "Runs the steps of one stage for a driver elsewhere.",
-		serveCommand(), bootCommand(), hubCommand(), stepCommand(), dialCommand(), installCommand())
+		serveCommand(), bootCommand(), hubCommand(), stepCommand(), dialCommand(), installCommand(), storage.Command())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/agent"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 	"github.com/delegate-io/dlite/internal/podagent"
 	"github.com/delegate-io/dlite/logger"
 )
@@ -66,7 +67,7 @@ func (s podSettings) serve(ctx context.Context, wrap func(driver.Driver) driver.
 	}
 	d, err := host.New(host.Config{
 		WorkDir: filepath.Join(podagent.WorkDir, s.container), MemoryDir: memory,
-		Workspace: podagent.Workspace, Grace: s.grace, Trusted: true, // the pod belongs to one stage
+		Workspace: podagent.Workspace, Grace: s.grace, Builtins: storage.Builtins(), Trusted: true, // the pod belongs to one stage
 	})
 	if err != nil {
 		return err

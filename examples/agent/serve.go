@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -37,7 +38,7 @@ func (s *settings) register(fs *flag.FlagSet) {
 // driver returns the driver that runs the steps.
 func (s *settings) driver() (*local.Driver, error) {
 	return local.New(local.Config{
-		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace, WholeMachine: true},
+		Host:   host.Config{WorkDir: s.workDir, MemoryDir: s.memoryDir, Grace: s.grace, WholeMachine: true, Builtins: storage.Builtins()},
 		Docker: local.DockerConfig{Host: s.dockerHost},
 	})
 }

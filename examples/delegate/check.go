@@ -62,7 +62,12 @@ func check(ctx context.Context, out io.Writer, file string, environ []string) er
 		c.line(checkWarning, "settings", "%s", w)
 	}
 	c.certificates(cfg, time.Now())
-	c.manager(ctx, cfg)
+	if cfg.managed() {
+		c.manager(ctx, cfg)
+	}
+	if cfg.DroneHost != "" {
+		c.drone(ctx, cfg)
+	}
 	c.clock(ctx, cfg)
 	c.engine(ctx, cfg)
 	c.disk(ctx, cfg)
@@ -126,6 +131,31 @@ func authorities(dir string) (*x509.CertPool, int, error) {
 		}
 	}
 	return pool, n, nil
+}
+
+// drone pings the Drone server, which shows whether it is reachable and accepts the secret.
+func (c *checks) drone(ctx context.Context, cfg config) {
+	out, err := newClient(cfg, zerolog.Nop())
+	if err != nil {
+		c.line(checkFailed, "drone", "%v", err)
+		return
+	}
+	defer out.CloseIdleConnections()
+	d, err := openDrone(cfg, out, nil, zerolog.Nop())
+	if err != nil {
+		c.line(checkFailed, "drone", "%v", err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	switch err := d.Heartbeat(ctx, &client.Registration{}); {
+	case err == nil:
+		c.line(checkOK, "drone", "%s accepts the secret", cfg.droneURL())
+	case errors.Is(err, client.ErrUnauthorized):
+		c.line(checkFailed, "drone", "%s refuses the secret: check DRONE_RPC_SECRET (%v)", cfg.droneURL(), err)
+	default:
+		c.line(checkFailed, "drone", "cannot reach %s: check DRONE_RPC_HOST, DRONE_RPC_PROTO, the proxy and CERTS_DIR (%v)", cfg.droneURL(), err)
+	}
 }
 
 // manager polls with an id that no delegate has. It registers nothing; the answer shows whether the manager is

@@ -30,9 +30,11 @@ import (
 type config struct {
 	file string // with settings; empty without one
 
-	AccountID string   `env:"ACCOUNT_ID,required,notEmpty" help:"the account's id"`
-	Token     string   `env:"TOKEN,required,notEmpty" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
-	URL       string   `env:"URL,required,notEmpty" help:"the manager's address"`
+	droneOnly bool // the settings name a Drone server and no manager
+
+	AccountID string   `env:"ACCOUNT_ID" help:"the account's id; required for a manager"`
+	Token     string   `env:"TOKEN" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
+	URL       string   `env:"URL" help:"the manager's address"`
 	Name      string   `env:"NAME" help:"the delegate's name, a tag too; default: the host's name"`
 	Tags      []string `env:"TAGS" help:"comma-separated tags that selectors match; the operating system and the architecture of this machine are tags too, such as linux and amd64"`
 	Protocol  protocol `env:"PROTOCOL" envDefault:"v1" help:"delegate protocol: v1 or v2"`
@@ -63,6 +65,7 @@ type config struct {
 	ClientCert string `env:"CLIENT_CERT_FILE" help:"client certificate for mutual TLS"`
 	ClientKey  string `env:"CLIENT_KEY_FILE" help:"key of CLIENT_CERT_FILE"`
 
+	DroneConfig
 	DriverConfig
 	SecretConfig
 	StandaloneConfig
@@ -118,6 +121,7 @@ const prefix = "HARNESS_"
 // otherNames maps the names that other delegates use to ours.
 var otherNames = map[string]string{
 	"DELEGATE_TOKEN": "TOKEN", "DELEGATE_TAGS": "TAGS", "DELEGATE_NAME": "NAME", "MANAGER_HOST_AND_PORT": "URL",
+	"DRONE_RUNNER_NAME": "NAME", "DRONE_RUNNER_CAPACITY": "MAX_STAGES", "DRONE_HTTP_BIND": "HTTP_BIND",
 }
 
 // loadConfig reads the file, if one is named, and the environment, which wins over the file. An unknown name in the
@@ -136,7 +140,7 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 			delete(fromFile, name)
 		}
 	}
-	valid := slices.AppendSeq(settingNames(), maps.Keys(otherNames))
+	valid := append(slices.AppendSeq(settingNames(), maps.Keys(otherNames)), droneNames()...)
 	if err := program.CheckNames(file, fromFile, valid, canonical, `"delegate settings"`); err != nil {
 		return c, warnings, err
 	}
@@ -147,8 +151,13 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 			delete(values, name) // an empty value means the default
 		}
 	}
+	ignored, err := unsupportedDrone(values)
+	warnings = append(warnings, ignored...)
+	if err != nil {
+		return c, warnings, err
+	}
 	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
-		return c, warnings, settingErrors(err)
+		return c, warnings, errors.Join(settingErrors(err), collect(c.checkServers))
 	}
 	c.file = file
 	err = c.complete()
@@ -207,6 +216,9 @@ func settingErrors(err error) error {
 	return errors.Join(out...)
 }
 
+// hasToken reports whether Token is a ready-made token: a compact JWE has five parts.
+func (c *config) hasToken() bool { return strings.Count(c.Token, ".") == 4 }
+
 // masks returns how secrets are masked.
 func (c *config) masks() secrets.Config { return secrets.Config{MinLength: c.MaskLength} }
 
@@ -227,12 +239,22 @@ func valueError(e env.ParseError) error {
 
 // complete checks the settings that their types cannot check, and sets defaults.
 func (c *config) complete() error {
+	return errors.Join(collect(c.checkServers), collect(c.checkRest))
+}
+
+// collect returns the errors that a check reports.
+func collect(check func(wrong func(setting string, bad bool, must string))) error {
 	var errs []error
-	wrong := func(setting string, bad bool, must string) {
+	check(func(setting string, bad bool, must string) {
 		if bad {
 			errs = append(errs, fmt.Errorf("%s: it must be %s", setting, must))
 		}
-	}
+	})
+	return errors.Join(errs...)
+}
+
+// checkRest checks all settings except the settings of the servers.
+func (c *config) checkRest(wrong func(setting string, bad bool, must string)) {
 	wrong("PARALLEL_WORKERS", c.Workers < 1, "at least 1")
 	wrong("POLL_INTERVAL_MILLISECS", c.PollInterval < 1, "at least 1")
 	wrong("CLEANUP_GRACE_PERIOD_SECONDS", c.CleanupGrace < 0, "0 or more")
@@ -255,8 +277,6 @@ func (c *config) complete() error {
 	c.checkDrivers(wrong)
 	c.check(wrong)
 	c.checkStandalone(wrong)
-	wrong("URL", !strings.Contains(c.URL, "://"),
-		fmt.Sprintf("an address that begins with https:// or http://: did you mean https://%s?", strings.TrimPrefix(c.URL, "//")))
 	if c.Name == "" {
 		host, err := os.Hostname()
 		wrong("NAME", err != nil, "set: this machine has no host name")
@@ -282,7 +302,6 @@ func (c *config) complete() error {
 	if c.VMStateDir == "" && slices.Contains(c.Drivers, transaction.VM) {
 		c.VMStateDir = filepath.Join(c.LedgerDir, "machines")
 	}
-	return errors.Join(errs...)
 }
 
 // fileName replaces the characters of a delegate's name that are invalid in a path.

@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 )
 
 // DriverConfig selects the drivers that run stages (rule D1). It is exported so that the config can embed it.
@@ -32,6 +33,7 @@ type DriverConfig struct {
 	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
 	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted admits: no process in them is root"`
 	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"user of the containers of restricted pods if the step names none, as numbers uid:gid; default: 65532:65532"`
+	KubeStageSettings  string `env:"KUBERNETES_STAGE_SETTINGS" help:"settings of pods that stages may choose, separated by commas: NAME or NAME=PATTERN of serviceAccountName, automountServiceAccountToken, priorityClassName, labels, annotations, tolerations, containerSecurityContext"`
 	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
 	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`
 
@@ -123,6 +125,11 @@ func openKubernetes(cfg config, hc *http.Client, log zerolog.Logger) (driver.Dri
 		ServiceAccount: cfg.KubeServiceAccount, Restricted: cfg.KubeRestricted, RunAs: cfg.KubeRunAs, Owner: cfg.KubeOwner,
 		Grace: seconds(cfg.CleanupGrace), HTTPClient: hc, Log: log,
 	}
+	for _, entry := range strings.Split(cfg.KubeStageSettings, ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			c.StageSettings = append(c.StageSettings, entry)
+		}
+	}
 	if cfg.KubePodTemplate != "" {
 		b, err := os.ReadFile(cfg.KubePodTemplate)
 		if err != nil {
@@ -136,6 +143,8 @@ func openKubernetes(cfg config, hc *http.Client, log zerolog.Logger) (driver.Dri
 		return d, nil
 	case strings.Contains(err.Error(), "PodTemplate"):
 		return nil, fmt.Errorf("KUBERNETES_POD_TEMPLATE: %w", err)
+	case strings.Contains(err.Error(), "StageSettings"):
+		return nil, fmt.Errorf("KUBERNETES_STAGE_SETTINGS: %w", err)
 	case strings.Contains(err.Error(), "RunAs"):
 		return nil, fmt.Errorf("KUBERNETES_RUN_AS: %w", err)
 	default:
@@ -149,6 +158,7 @@ func openLocal(cfg config, out *client.HTTP, log zerolog.Logger) (driver.Driver,
 			HTTPClient: outgoing(out), GitEnvironment: out.GitEnvironment,
 			WorkDir: cfg.WorkDir, Grace: seconds(cfg.CleanupGrace), FileLimit: int64(cfg.FileLimit), Log: log,
 			TermAttempts: cfg.TermAttempts, TermInterval: seconds(cfg.TermInterval), Trusted: cfg.Trusted, Hidden: cfg.private(),
+			Builtins: storage.Builtins(),
 		},
 		Docker: local.DockerConfig{Host: cfg.DockerHost},
 	})

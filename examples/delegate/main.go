@@ -32,17 +32,19 @@ import (
 
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
 func main() {
-	host.Supervise()
+	host.Supervise(supervisor)
 	program.Run(context.Background(), "delegate", "Runs the stages of a manager on this machine.",
 		newCommand("server", "run the delegate until it is interrupted", server),
 		newCommand("check", "check the parts that the delegate needs, and print advice for each missing one",
 			func(ctx context.Context, file string) error { return check(ctx, os.Stdout, file, os.Environ()) }),
 		newCommand("settings", "list the settings that config.env may hold",
 			func(context.Context, string) error { return describeSettings(os.Stdout) }),
+		storage.Command(),
 	)
 }
 

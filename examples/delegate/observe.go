@@ -33,7 +33,7 @@ type observed struct {
 	server   *telemetry.Server
 	closers  []func(context.Context) error
 
-	poller atomic.Pointer[poller.Poller] // nil while the delegate starts
+	pollers atomic.Pointer[[]*poller.Poller] // nil while the delegate starts
 }
 
 // observeDelegate starts serving before the delegate starts. Removing resources of an earlier process may take long,
@@ -57,16 +57,18 @@ func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*obse
 	return o, nil
 }
 
-// check runs the poller's checks. Until the poller exists, it returns before.
+// check runs the checks of the pollers. Until they exist, it returns before.
 func (o *observed) check(checks func(*poller.Poller) telemetry.Checks, before error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		p := o.poller.Load()
-		if p == nil {
+		all := o.pollers.Load()
+		if all == nil {
 			return before
 		}
-		for _, c := range checks(p) {
-			if err := c.Run(ctx); err != nil {
-				return err
+		for _, p := range *all {
+			for _, c := range checks(p) {
+				if err := c.Run(ctx); err != nil {
+					return err
+				}
 			}
 		}
 		return nil
@@ -80,9 +82,10 @@ func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 	return []router.Middleware{router.Metrics(tasks.Observe), tracing.Middleware(o.tracer)}
 }
 
-// watch adds the metrics of the delegate's parts.
-func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []driver.Driver, logs *logger.Deliverer) {
-	o.registry.MustRegister(metrics.Poller(p, stages.Slots()),
+// watch adds the metrics of the delegate's parts. Only the first poller has metrics: the names have
+// no label for a server.
+func (o *observed) watch(pollers []*poller.Poller, stages *transaction.Group, drivers []driver.Driver, logs *logger.Deliverer) {
+	o.registry.MustRegister(metrics.Poller(pollers[0], stages.Slots()),
 		metrics.Stages(func() metrics.StageStats { return metrics.StageStats(stages.Stats()) }))
 	waiting := func(name, help string, value func(logger.DelivererStats) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(logs.Stats()) })
@@ -97,7 +100,7 @@ func (o *observed) watch(p *poller.Poller, stages *transaction.Group, drivers []
 			o.registry.MustRegister(vm.Metrics(m.pools...))
 		}
 	}
-	o.poller.Store(p)
+	o.pollers.Store(&pollers)
 }
 
 // close exports the remaining data, and then ends the server.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -29,7 +28,7 @@ const remoteTimeout = 5 * time.Second
 // serve runs the delegate until ctx or the signals end it: the first signal drains, the second one cancels. It calls
 // started, if it is not nil, before it registers.
 func serve(ctx context.Context, cfg config, started func(*poller.Poller), signals ...os.Signal) (err error) {
-	hidden := secrets.NewSet(cfg.masks(), append(cfg.values(), cfg.Token, cfg.ProxyPassword)...)
+	hidden := secrets.NewSet(cfg.masks(), append(cfg.values(), cfg.Token, cfg.ProxyPassword, cfg.DroneSecret)...)
 	remote, closeRemote, err := openRemote(ctx, cfg)
 	if err != nil {
 		return err
@@ -68,14 +67,18 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	}
 	defer func() { err = errors.Join(err, closeLogs(ctx, logs)) }()
 	// This comes after all checks of settings, because it may start machines.
-	stages, drivers, err := openStages(ctx, cfg, c, logs, log)
+	servers, err := openServers(cfg, c, log)
+	if err != nil {
+		return err
+	}
+	stages, drivers, err := openStages(ctx, cfg, c, servers.slots[0], servers.openLog(logs), log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case the poller has not closed them
 
 	types := sources.routes.Merge(stages.Routes())
-	single, err := openStandalone(ctx, cfg.StandaloneConfig, c, seconds(cfg.CleanupGrace), types, log)
+	single, err := openStandalone(ctx, cfg.StandaloneConfig, c, logs, seconds(cfg.CleanupGrace), types, log)
 	if err != nil {
 		return err
 	}
@@ -83,12 +86,12 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	types = types.Merge(single.routes)
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(seen.middleware(types)...),
 		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers, Masks: cfg.masks()})))
-	p := poller.New(c, routes, append(pollerOptions(cfg, log), poller.WithStages(stages), poller.WithSignals(signals...))...)
-	seen.watch(p, stages, drivers, logs)
+	pollers := servers.pollers(cfg, routes, stages, log, signals)
+	seen.watch(pollers, stages, drivers, logs)
 	if started != nil {
-		started(p)
+		started(pollers[0])
 	}
-	if err = p.Run(ctx, cfg.Workers); errors.Is(err, transaction.ErrLedger) {
+	if err = runAll(ctx, cfg.Workers, pollers); errors.Is(err, transaction.ErrLedger) {
 		err = fmt.Errorf("LEDGER_DIR: %w", err)
 	}
 	return err
@@ -131,10 +134,13 @@ func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client
 		return nil, fmt.Errorf("URL: %w", err)
 	}
 	options, secret := append(more, client.WithLogger(log)), cfg.Token
+	if !cfg.managed() {
+		options, secret = append(options, client.WithToken("none")), "" // this client makes no calls
+	}
 	if cfg.Protocol == "v2" {
 		options = append(options, client.WithProtocol(client.V2))
 	}
-	if strings.Count(secret, ".") == 4 { // a compact JWE has five parts
+	if cfg.hasToken() {
 		options, secret = append(options, client.WithToken(secret)), ""
 	}
 	add := func(settings string, more ...client.Option) {
@@ -162,7 +168,7 @@ func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client
 	return c, err
 }
 
-func pollerOptions(cfg config, log zerolog.Logger) []poller.Option {
+func pollerOptions(cfg config, state string, log zerolog.Logger) []poller.Option {
 	options := []poller.Option{
 		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithLogger(log),
 		poller.WithInterval(time.Duration(cfg.PollInterval) * time.Millisecond),
@@ -172,7 +178,7 @@ func pollerOptions(cfg config, log zerolog.Logger) []poller.Option {
 		options = append(options, poller.WithGrace(seconds(cfg.DrainTimeout)))
 	}
 	if cfg.Resume {
-		options = append(options, poller.WithState(filepath.Join(cfg.LedgerDir, "poller")))
+		options = append(options, poller.WithState(filepath.Join(cfg.LedgerDir, state)))
 	}
 	if cfg.WatchHost {
 		options = append(options, poller.WithThresholds(&capacity.Thresholds{CPU: cfg.Threshold, Memory: cfg.Threshold}))

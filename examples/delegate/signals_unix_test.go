@@ -8,4 +8,5 @@ import "syscall"
 const (
 	drainSignal  = syscall.SIGUSR1
 	cancelSignal = syscall.SIGUSR2
+	bothSignal   = syscall.SIGWINCH
 )

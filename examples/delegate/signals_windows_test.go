@@ -6,4 +6,5 @@ import "syscall"
 const (
 	drainSignal  = syscall.SIGINT
 	cancelSignal = syscall.SIGTERM
+	bothSignal   = syscall.SIGHUP
 )

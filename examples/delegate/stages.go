@@ -10,14 +10,12 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/transaction"
-	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/capacity"
 )
 
 // openStages opens the drivers that cfg names. Each driver has its own ledger; all share the slots of the delegate.
 // The caller closes the group, which closes the drivers.
-func openStages(ctx context.Context, cfg config, out *client.HTTP, logs *logger.Deliverer, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
-	slots := capacity.NewSlots(cfg.slots())
+func openStages(ctx context.Context, cfg config, out *client.HTTP, slots *capacity.Slots, openLog logOpener, log zerolog.Logger) (*transaction.Group, []driver.Driver, error) {
 	var members []*transaction.Stages
 	var drivers []driver.Driver
 	for _, name := range cfg.Drivers {
@@ -26,7 +24,7 @@ func openStages(ctx context.Context, cfg config, out *client.HTTP, logs *logger.
 			return nil, nil, errors.Join(err, transaction.Join(members...).Close(ctx))
 		}
 		drivers = append(drivers, d)
-		members = append(members, transaction.New(d, append(stageOptions(cfg, name, slots, log), transaction.WithLog(logs.Open))...))
+		members = append(members, transaction.New(d, append(stageOptions(cfg, name, slots, log), transaction.WithLog(openLog))...))
 	}
 	return transaction.Join(members...), drivers, nil
 }

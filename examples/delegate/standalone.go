@@ -14,6 +14,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/cgi"
 	"github.com/delegate-io/dlite/driver/sidecar"
+	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
 )
@@ -71,12 +72,14 @@ type standalone struct {
 
 // openStandalone starts the legacy process, if one is configured. taken has the task types that the delegate handles
 // itself.
-func openStandalone(ctx context.Context, c StandaloneConfig, out *client.HTTP, grace time.Duration, taken router.RouteMap, log zerolog.Logger) (*standalone, error) {
+func openStandalone(
+	ctx context.Context, c StandaloneConfig, out *client.HTTP, logs *logger.Deliverer, grace time.Duration, taken router.RouteMap, log zerolog.Logger,
+) (*standalone, error) {
 	s := &standalone{stop: func() {}, routes: router.RouteMap{}}
 	var err error
 	s.programs, err = cgi.New(cgi.Config{
 		Cache: c.CGICache, CacheSize: c.CGISize << 20, CacheAge: time.Duration(c.CGIAge) * 24 * time.Hour,
-		InstallDeps: c.CGIDeps, Env: c.CGIEnv, Grace: grace, HTTPClient: outgoing(out), GitEnvironment: out.GitEnvironment,
+		InstallDeps: c.CGIDeps, Env: c.CGIEnv, Grace: grace, OpenLog: openTaskLog(logs), HTTPClient: outgoing(out), GitEnvironment: out.GitEnvironment,
 	})
 	if err != nil {
 		return nil, err

@@ -63,9 +63,9 @@ func TestStandaloneSettingsThatAreWrong(t *testing.T) {
 	require.NotContains(t, err.Error(), "visibly-fake")
 	out, err := client.New("http://127.0.0.1:1", "a", "", client.WithToken("visibly-fake"))
 	require.NoError(t, err)
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, out, 0,
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarTypes: []string{"vm_init"}}, out, nil, 0,
 		map[string]task.Handler{"vm_init": http.NotFoundHandler()}, zerolog.Nop())
 	require.ErrorContains(t, err, "another handler runs vm_init already")
-	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, out, 0, nil, zerolog.Nop())
+	_, err = openStandalone(context.Background(), StandaloneConfig{SidecarCommand: "no-such-program-anywhere"}, out, nil, 0, nil, zerolog.Nop())
 	require.ErrorContains(t, err, "executable file not found")
 }

@@ -7,12 +7,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/artifact"
+	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -47,4 +49,20 @@ func TestEverythingThatLeavesTheDelegateUsesItsCertificates(t *testing.T) {
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, "program", string(got))
+}
+
+// A server that a stage names must not get the delegate's token.
+func TestOnlyTheManagersAddressGetsATokenForLogs(t *testing.T) {
+	t.Parallel()
+	secret, err := token.ParseSecret(fakeAccountSecret)
+	require.NoError(t, err)
+	cfg := config{URL: "https://manager.example:8443/api/", AccountID: "a", Token: fakeAccountSecret}
+	claims, err := secret.Verify(cfg.logToken("https://manager.example:8443/logs"), time.Now())
+	require.NoError(t, err)
+	require.Equal(t, "a", claims.Account)
+	for _, other := range []string{"http://manager.example:8443", "https://manager.example", "https://logs.example:8443", ":", ""} {
+		require.Empty(t, cfg.logToken(other), other)
+	}
+	cfg.Token = "visibly.fake.token.in.parts"
+	require.Equal(t, cfg.Token, cfg.logToken("https://manager.example:8443"))
 }

@@ -49,6 +49,6 @@ func authorize(accounts map[string]string, signer *logservice.Signer, ends *stag
 			return false
 		}
 		claims, err := secret.Verify(a.Token, time.Now())
-		return err == nil && claims.Account == a.Account
+		return err == nil && claims.Account == a.Account && (claims.Role == "" || !a.Write)
 	}
 }

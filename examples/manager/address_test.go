@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/examples/internal/serving"
 )
 
 // authority issues certificates for tests.
@@ -82,7 +83,7 @@ func TestEachAddressHasItsOwnModeOfClientCertificates(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	cert, key := ca.issue("server.pem", leaf(x509.ExtKeyUsageServerAuth, time.Hour))
 	p := start(t, &serverCommand{
-		Listen: "127.0.0.1:0=required, 127.0.0.1:0=optional, 127.0.0.1:0", TLSCert: cert, TLSKey: key, ClientCA: ca.file,
+		Options: serving.Options{Listen: "127.0.0.1:0=required, 127.0.0.1:0=optional, 127.0.0.1:0", TLSCert: cert, TLSKey: key, ClientCA: ca.file},
 	}, map[string]string{"a": fakeSecret}, nil)
 	shown := regexp.MustCompile(`(?m)^(?:serving|listening) at (https://\S+?)(?:, client certificates (\w+))?$`).
 		FindAllStringSubmatch("serving at "+p.url, -1)
@@ -136,7 +137,7 @@ func TestADelegateWithAClientCertificateRunsATask(t *testing.T) {
 	ca := newAuthority(t)
 	cert, key := ca.issue("server.pem", leaf(x509.ExtKeyUsageServerAuth, time.Hour))
 	p := start(t, &serverCommand{
-		Listen: "127.0.0.1:0=required,127.0.0.1:0", TLSCert: cert, TLSKey: key, ClientCA: ca.file,
+		Options: serving.Options{Listen: "127.0.0.1:0=required,127.0.0.1:0", TLSCert: cert, TLSKey: key, ClientCA: ca.file},
 	}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12})
 	shown := regexp.MustCompile(`https://[0-9.:]+`).FindAllString(p.url, -1)
 	require.Len(t, shown, 3)
@@ -168,15 +169,15 @@ func TestTheModesOfAddressesAreCheckedBeforeAPortIsTaken(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	at := taken.Addr().String()
 	for want, c := range map[string]*serverCommand{
-		"LISTEN: it has no address":                             {Listen: " , "},
-		"=requird: only =required or =optional":                 {Listen: at + "=requird", TLSCert: cert, TLSKey: key, ClientCA: ca.file},
-		"set TLS_CERT_FILE and TLS_KEY_FILE":                    {Listen: at + "=required", ClientCA: ca.file},
-		"set CLIENT_CA_FILE to a PEM file":                      {Listen: at + "=optional", TLSCert: cert, TLSKey: key},
-		"CLIENT_CA_FILE: no address of LISTEN asks":             {Listen: at, TLSCert: cert, TLSKey: key, ClientCA: ca.file},
-		"TLS_CERT_FILE and TLS_KEY_FILE: set both":              {Listen: at, TLSCert: cert},
-		"TLS_CERT_FILE, TLS_KEY_FILE: open":                     {Listen: at, TLSCert: cert + "x", TLSKey: key},
-		"CLIENT_CA_FILE: open":                                  {Listen: at + "=required", TLSCert: cert, TLSKey: key, ClientCA: ca.file + "x"},
-		"CLIENT_CA_FILE: " + key + " has no certificate in PEM": {Listen: at + "=required", TLSCert: cert, TLSKey: key, ClientCA: key},
+		"LISTEN: it has no address":                             {Options: serving.Options{Listen: " , "}},
+		"=requird: only =required or =optional":                 {Options: serving.Options{Listen: at + "=requird", TLSCert: cert, TLSKey: key, ClientCA: ca.file}},
+		"set TLS_CERT_FILE and TLS_KEY_FILE":                    {Options: serving.Options{Listen: at + "=required", ClientCA: ca.file}},
+		"set CLIENT_CA_FILE to a PEM file":                      {Options: serving.Options{Listen: at + "=optional", TLSCert: cert, TLSKey: key}},
+		"CLIENT_CA_FILE: no address of LISTEN asks":             {Options: serving.Options{Listen: at, TLSCert: cert, TLSKey: key, ClientCA: ca.file}},
+		"TLS_CERT_FILE and TLS_KEY_FILE: set both":              {Options: serving.Options{Listen: at, TLSCert: cert}},
+		"TLS_CERT_FILE, TLS_KEY_FILE: open":                     {Options: serving.Options{Listen: at, TLSCert: cert + "x", TLSKey: key}},
+		"CLIENT_CA_FILE: open":                                  {Options: serving.Options{Listen: at + "=required", TLSCert: cert, TLSKey: key, ClientCA: ca.file + "x"}},
+		"CLIENT_CA_FILE: " + key + " has no certificate in PEM": {Options: serving.Options{Listen: at + "=required", TLSCert: cert, TLSKey: key, ClientCA: key}},
 	} {
 		c.LogLevel, c.Store = "error", "memory"
 		err := serve(context.Background(), c, map[string]string{"a": fakeSecret}, io.Discard)
@@ -190,7 +191,7 @@ func TestTheProgramTakesAllAddressesOrNone(t *testing.T) {
 	t.Parallel()
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	_, err = openPorts(t.Context(), []address{{text: "127.0.0.1:0"}, {text: taken.Addr().String()}})
+	_, err = (&serving.Options{Listen: "127.0.0.1:0," + taken.Addr().String()}).Open(t.Context())
 	require.ErrorContains(t, err, "LISTEN: ")
 	require.NoError(t, taken.Close())
 }

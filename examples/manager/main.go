@@ -29,6 +29,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -41,6 +42,8 @@ import (
 	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/serving"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 func main() {
@@ -51,20 +54,16 @@ func main() {
 // serverCommand holds the settings of the server.
 type serverCommand struct {
 	storeOptions
-	clientLimits
+	serving.Options
 
-	Listen          string
-	PublicURL       string
-	TLSCert, TLSKey string
-	ClientCA        string
-	LogLevel        string
-	HTTPBind        string
-	LogsDir         string
-	LogsArchive     string
-	LogURLs         string
-	LogsMaxAgeDays  int
+	PublicURL      string
+	LogsDir        string
+	LogsArchive    string
+	LogURLs        string
+	LogsMaxAgeDays int
 
-	Pipelines pipelineOptions
+	Pipelines serving.Pipelines
+	SignIn    signInOptions
 
 	AccountBudget, TotalBudget budgetFlag
 	Retention                  time.Duration
@@ -84,14 +83,8 @@ func newServerCommand() *ffcli.Command {
 
 func (c *serverCommand) command(run func(context.Context, map[string]string, []string) error) *ffcli.Command {
 	return newCommand("server", "serve until interrupted", &c.storeOptions, func(fs *flag.FlagSet) {
-		fs.StringVar(&c.Listen, "listen", "127.0.0.1:3460", "comma-separated addresses of the API and the log service; =required or =optional after one asks its clients for certificates")
-		c.clientLimits.register(fs)
+		c.Register(fs, "127.0.0.1:3460", "the API and the log service", defaultMetrics)
 		fs.StringVar(&c.PublicURL, "public-url", "", "address of the manager and its log service for delegates, agents and submitters (default: the first address of --listen that requires no client certificate, or else the first)")
-		fs.StringVar(&c.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP")
-		fs.StringVar(&c.TLSKey, "tls-key-file", "", "the certificate's key file")
-		fs.StringVar(&c.ClientCA, "client-ca-file", "", "PEM file with the authorities of client certificates")
-		fs.StringVar(&c.LogLevel, "log-level", "info", "trace, debug, info, warn or error")
-		fs.StringVar(&c.HTTPBind, "http-bind", "", "address of /metrics, /healthz and /readyz, or off (default: "+defaultMetrics+", unless that is taken)")
 		fs.StringVar(&c.LogsDir, "logs-dir", "", "directory for the logs of steps (default: in the data directory, or in memory with STORE=memory)")
 		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
 		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams (docs/manager.md)")
@@ -100,7 +93,8 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.IntVar(&c.MaxFinished, "max-finished", 10_000, "largest number of ended stages and single tasks; the manager forgets the oldest; 0 is 10000")
 		c.MaxFinishedBytes = 64 << 20
 		fs.Var(&c.MaxFinishedBytes, "max-finished-bytes", "largest size of ended stages and single tasks in memory, such as 256MiB (docs/manager.md)")
-		c.Pipelines.register(fs)
+		c.Pipelines.Register(fs)
+		c.SignIn.register(fs)
 		fs.StringVar(&c.LogURLs, "log-urls", "", "comma-separated addresses of other log services that init.log_config of a submission may name (default: only this one)")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)
@@ -109,14 +103,18 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 // tokenCommand prints tokens.
 type tokenCommand struct {
 	storeOptions
-	Account string
-	For     time.Duration
+	Account  string
+	For      time.Duration
+	ReadOnly bool
+	Role     string
 }
 
 func newTokenCommand() *ffcli.Command {
 	c := &tokenCommand{}
 	return newCommand("token", "print a token for calling the API on behalf of an account", &c.storeOptions, func(fs *flag.FlagSet) {
 		fs.DurationVar(&c.For, "for", time.Hour, "how long the token is valid")
+		fs.BoolVar(&c.ReadOnly, "read-only", false, "the same as --role read")
+		fs.StringVar(&c.Role, "role", "", "what the token permits: read, run or operate (docs/manager.md); without a role it permits everything, also what delegates do")
 	}, func(_ context.Context, accounts map[string]string, args []string) error {
 		c.Account = args[0]
 		return c.print(accounts, os.Stdout, os.Stderr)
@@ -130,7 +128,13 @@ func (c *tokenCommand) print(accounts map[string]string, out, notes io.Writer) (
 			return err
 		}
 	}
-	token, err := issue(accounts, c.Account, c.For)
+	if c.ReadOnly {
+		c.Role = cmp.Or(c.Role, string(api.RoleRead))
+		if c.Role != string(api.RoleRead) {
+			return fmt.Errorf("--read-only and --role %s contradict each other: give one of them", c.Role)
+		}
+	}
+	token, err := issue(accounts, c.Account, c.For, c.Role)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/internal/token"
 )
 
@@ -28,7 +29,7 @@ func TestAccountsAreAListOfIdsAndSecrets(t *testing.T) {
 		"a=" + fakeSecret + ", b=" + otherSecret: {"a": fakeSecret, "b": otherSecret},
 		"a=MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDE=": {"a": "MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAwMDE="},
 	} {
-		got, err := parseAccounts(text)
+		got, err := serving.ParseAccounts(text)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
@@ -45,7 +46,7 @@ func TestWrongAccountsAreNamedWithoutTheirSecrets(t *testing.T) {
 		"a=" + wrong:                            `the secret of "a"`,
 		"a=" + fakeSecret + ",a=" + otherSecret: `"a" is there twice`,
 	} {
-		_, err := parseAccounts(text)
+		_, err := serving.ParseAccounts(text)
 		require.ErrorContains(t, err, want)
 		for _, secret := range []string{wrong, fakeSecret, otherSecret} {
 			assert.NotContains(t, err.Error(), secret)
@@ -56,7 +57,7 @@ func TestWrongAccountsAreNamedWithoutTheirSecrets(t *testing.T) {
 func TestATokenIsOfItsAccountAndAsLongAsAskedFor(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret}
-	text, err := issue(accounts, "a", 3*time.Hour)
+	text, err := issue(accounts, "a", 3*time.Hour, "")
 	require.NoError(t, err)
 	secret, err := token.ParseSecret(fakeSecret)
 	require.NoError(t, err)
@@ -64,7 +65,7 @@ func TestATokenIsOfItsAccountAndAsLongAsAskedFor(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "a", claims.Account)
 	assert.WithinDuration(t, time.Now().Add(3*time.Hour), claims.Expires, time.Minute)
-	_, err = issue(accounts, "b", time.Hour)
+	_, err = issue(accounts, "b", time.Hour, "")
 	require.ErrorContains(t, err, `no account "b"`)
 }
 
@@ -73,9 +74,9 @@ func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 	taken, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer func() { _ = taken.Close() }()
-	c := &serverCommand{Listen: taken.Addr().String(), LogLevel: "error"}
+	c := &serverCommand{Options: serving.Options{Listen: taken.Addr().String(), LogLevel: "error"}}
 	require.ErrorContains(t, serve(context.Background(), c, nil, io.Discard), "listen")
-	require.ErrorContains(t, serve(context.Background(), &serverCommand{LogLevel: "loud"}, nil, io.Discard), "loud")
+	require.ErrorContains(t, serve(context.Background(), &serverCommand{Options: serving.Options{LogLevel: "loud"}}, nil, io.Discard), "loud")
 }
 
 // Rule X2: a settings file may hold every setting; flags and the environment win over it. An unknown name is an
@@ -152,7 +153,7 @@ func TestSettingsAreCheckedBeforeThePortIsTaken(t *testing.T) {
 		"PUBLIC_URL: it must begin with http:// or https://": {PublicURL: "manager.example:80"},
 		"LOGS_MAX_AGE_DAYS":     {LogsMaxAgeDays: -1},
 		"OPERATOR_TOKEN":        {storeOptions: storeOptions{OperatorToken: "short"}},
-		"MAX_CONNECTIONS":       {clientLimits: clientLimits{Connections: -1}},
+		"MAX_CONNECTIONS":       {Options: serving.Options{Connections: -1}},
 		"STORE: it is \"disk\"": {storeOptions: storeOptions{Store: "disk", StoreKey: fakeSecret}},
 		"STORE_KEY":             {storeOptions: storeOptions{Store: "redis://127.0.0.1:1/0"}},
 	} {

@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"net/http"
 	"strings"
-	"time"
 
 	"github.com/go-chi/chi/v5"
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/delegate-io/dlite/logger/telemetry"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
 // defaultMetrics is the address of metrics and health. The delegate uses port 3000.
@@ -21,10 +21,13 @@ const defaultMetrics = "127.0.0.1:3001"
 
 // serveMetrics serves metrics and health on another address than the API, because the metrics name all accounts.
 // Only the operator of the manager may see them.
-func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, log zerolog.Logger) (*telemetry.Server, error) {
+func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, pipelines *pipeline.Service, log zerolog.Logger) (*telemetry.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(m.Metrics(), telemetry.Host(c.LogsDir),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if pipelines != nil {
+		registry.MustRegister(pipelines.Metrics())
+	}
 	routes := chi.NewRouter()
 	operator := routes.With(authenticateOperator(c.OperatorToken))
 	operator.Post("/pause", pause(m, true))
@@ -63,11 +66,4 @@ func pause(m *manager.Manager, on bool) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
-}
-
-// closing calls f with a context of 5 seconds that does not end with ctx.
-func closing(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	return f(ctx)
 }

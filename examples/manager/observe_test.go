@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/examples/internal/serving"
 )
 
 // Rules L3, X3: health is at the API's address and at the metrics' address. The metrics name accounts, so they are
@@ -22,7 +24,7 @@ func TestTheManagerIsSeenFromOutside(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
-	p := start(t, &serverCommand{HTTPBind: addr, LogsDir: t.TempDir(), storeOptions: storeOptions{OperatorToken: fakeOperatorToken}}, map[string]string{"a": fakeSecret}, nil)
+	p := start(t, &serverCommand{Options: serving.Options{HTTPBind: addr}, LogsDir: t.TempDir(), storeOptions: storeOptions{OperatorToken: fakeOperatorToken}}, map[string]string{"a": fakeSecret}, nil)
 	for _, path := range []string{"/healthz", "/readyz"} {
 		status, body := p.call(http.MethodGet, path, "", "Accept", "*/*")
 		assert.Equal(t, http.StatusOK, status, body)
@@ -82,7 +84,7 @@ func TestThePortOfTheMetricsIsNotOpenToTheMachine(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
-	p := start(t, &serverCommand{HTTPBind: addr}, map[string]string{"a": fakeSecret}, nil)
+	p := start(t, &serverCommand{Options: serving.Options{HTTPBind: addr}}, map[string]string{"a": fakeSecret}, nil)
 	p.call(http.MethodGet, "/healthz", "", "Accept", "*/*") // now the other port is served too
 	p.url = "http://" + addr
 	status, body := p.call(http.MethodPost, "/pause", "", "Authorization", "Bearer ")
@@ -99,7 +101,7 @@ func TestThePortOfTheMetricsIsNotOpenToTheMachine(t *testing.T) {
 
 func tokenFor(t *testing.T) string {
 	t.Helper()
-	text, err := issue(map[string]string{"a": fakeSecret}, "a", 1<<36)
+	text, err := issue(map[string]string{"a": fakeSecret}, "a", 1<<36, "")
 	require.NoError(t, err)
 	return text
 }

@@ -13,7 +13,7 @@ func TestAWebhookNeedsItsSecretAndOtherCallsAToken(t *testing.T) {
 	t.Parallel()
 	accounts := map[string]string{"a": fakeSecret}
 	p := start(t, &serverCommand{storeOptions: storeOptions{Store: "sqlite", DataDir: t.TempDir()}}, accounts, nil)
-	token, err := issue(accounts, "a", time.Hour)
+	token, err := issue(accounts, "a", time.Hour, "")
 	require.NoError(t, err)
 	const (
 		yaml = `pipeline:\n  identifier: p\n  name: p\n  stages:\n    - stage: {identifier: s, name: s, type: CI, when: {pipelineStatus: Success, condition: \"false\"}, spec: ` +

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/otlp"
@@ -46,19 +48,19 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if err != nil {
 		return err
 	}
-	if err := c.checkSettings(); err != nil {
-		return err
-	}
-	addresses, err := c.addresses()
-	if err != nil {
+	if err := errors.Join(c.checkSettings(), c.SignIn.check(accounts)); err != nil {
 		return err
 	}
 	// The program takes the ports after it has checked every setting.
-	at, err := openPorts(ctx, addresses)
+	at, err := c.Open(ctx)
 	if err != nil {
 		return err
 	}
-	url := cmp.Or(c.PublicURL, at.url())
+	url := cmp.Or(c.PublicURL, at.URL())
+	provider, err := c.SignIn.provider(c.OIDCSecret, cmp.Or(c.SignIn.PageURL, url+pagePath+"/"))
+	if err != nil {
+		return errors.Join(err, at.Close())
+	}
 	ends := stageEnds{now: time.Now}
 	logs, signer, err := openLogs(ctx, c, accounts, keys, url, &ends, log)
 	if err != nil {
@@ -69,7 +71,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
-	defer func() { err = errors.Join(err, closing(ctx, closeTraces)) }()
+	defer func() { err = errors.Join(err, serving.Closing(ctx, closeTraces)) }()
 	store, err := c.open(ctx, log)
 	if err != nil {
 		return errors.Join(err, at.Close())
@@ -78,7 +80,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
 		Retention: c.Retention, MaxFinished: c.MaxFinished, MaxFinishedBytes: int(c.MaxFinishedBytes),
-		LogURLs: list(c.LogURLs),
+		LogURLs: serving.List(c.LogURLs),
 		Logs: func(account, id, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
 				Account: account, Stage: id, Prefix: prefix, Expires: time.Now().Add(logTokenTTL),
@@ -90,7 +92,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	ends.Store(m)
-	pipelines, err := openPipelines(ctx, c, m, keys, log)
+	pipelines, err := openPipelines(ctx, c, m, logs, keys, log)
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
@@ -104,17 +106,21 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 			return errors.Join(err, at.Close())
 		}
 	}
-	metrics, err := serveMetrics(ctx, c, m, log)
+	metrics, err := serveMetrics(ctx, c, m, pipelines, log)
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
-	defer func() { err = errors.Join(err, closing(ctx, metrics.Close)) }()
+	defer func() { err = errors.Join(err, serving.Closing(ctx, metrics.Close)) }()
 	routes := chi.NewRouter()
 	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for load balancers
-	routePipelines(routes, m, pipelines)
+	routePipelines(ctx, routes, m, pipelines)
 	routes.Handle("/api/*", m)
+	routes.Mount(pagePath, c.page(routes, logs, keys, m, provider))
+	routes.Get("/", func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, pagePath+"/", http.StatusTemporaryRedirect)
+	})
 	routes.Handle("/*", logs)
-	return listen(ctx, c, at, routes, m, logs)
+	return c.Serve(ctx, at, routes, func() error { return errors.Join(m.Close(), logs.Close()) }) // long polls end
 }
 
 // checkSettings checks the settings that no other part checks before the port is taken.
@@ -124,7 +130,7 @@ func (c *serverCommand) checkSettings() error {
 		return fmt.Errorf("PUBLIC_URL: it must begin with http:// or https://: did you mean https://%s?", c.PublicURL)
 	case c.OperatorToken != "" && len(c.OperatorToken) < minOperatorToken:
 		return fmt.Errorf("OPERATOR_TOKEN: it is too short: it needs %d characters or more, like those that `openssl rand -hex 16` prints", minOperatorToken)
-	case slices.ContainsFunc(list(c.LogURLs), func(u string) bool { return !strings.Contains(u, "://") }):
+	case slices.ContainsFunc(serving.List(c.LogURLs), func(u string) bool { return !strings.Contains(u, "://") }):
 		return errors.New("LOG_URLS: each address must begin with http:// or https://")
 	case c.Retention < 0:
 		return errors.New("RETENTION: it must not be negative; 0 means 1h")
@@ -137,7 +143,7 @@ func (c *serverCommand) checkSettings() error {
 	case c.onRedis() && c.LogsArchive == "":
 		return errMissingArchive
 	}
-	return errors.Join(c.clientLimits.check(), c.Pipelines.check())
+	return errors.Join(c.Check(), c.Pipelines.Check())
 }
 
 var errMissingArchive = errors.New("LOGS_ARCHIVE is missing: managers on one Redis need a bucket for complete logs that all of them reach")
@@ -210,7 +216,7 @@ const introduceFor = 24 * time.Hour
 
 // introduce prints the settings that a delegate and a submitter need for the demo account.
 func introduce(out io.Writer, accounts map[string]string, url string) error {
-	t, err := issue(accounts, demo, introduceFor)
+	t, err := issue(accounts, demo, introduceFor, "")
 	if err != nil {
 		return err
 	}
@@ -222,7 +228,7 @@ ACCOUNT_ID="%[1]s"
 TOKEN="%[2]s"
 URL="%[3]s"
 
-A token for the API, valid for %[5]s ("manager token %[1]s" prints another one), and calls to try:
+A token for the page %[3]s/ui/ and the API, valid for %[5]s ("manager token %[1]s" prints another one), and calls to try:
 
 API_TOKEN='%[4]s'
 curl -H "Authorization: Bearer $API_TOKEN" '%[3]s/api/delegates?accountId=%[1]s'
@@ -237,41 +243,8 @@ curl -H "X-Harness-Token: $API_TOKEN" '%[3]s/blob?accountID=%[1]s&key=build-1/co
 	return err
 }
 
-// list splits a setting at its commas.
-func list(text string) []string {
-	var out []string
-	for part := range strings.SplitSeq(text, ",") {
-		if part = strings.TrimSpace(part); part != "" {
-			out = append(out, part)
-		}
-	}
-	return out
-}
-
-// parseAccounts reads "id=secret,id=secret". Its errors show no secret.
-func parseAccounts(text string) (map[string]string, error) {
-	accounts := map[string]string{}
-	for i, part := range strings.Split(text, ",") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
-		id, secret, ok := strings.Cut(part, "=")
-		if id = strings.TrimSpace(id); !ok || id == "" {
-			return nil, fmt.Errorf(`ACCOUNTS: entry %d is not of the form id=secret`, i+1)
-		}
-		if _, err := token.ParseSecret(strings.TrimSpace(secret)); err != nil {
-			return nil, fmt.Errorf("ACCOUNTS: the secret of %q: %w", id, err)
-		}
-		if _, dup := accounts[id]; dup {
-			return nil, fmt.Errorf("ACCOUNTS: %q is there twice", id)
-		}
-		accounts[id] = strings.TrimSpace(secret)
-	}
-	return accounts, nil
-}
-
-// issue returns a token for an account.
-func issue(accounts map[string]string, account string, ttl time.Duration) (string, error) {
+// issue returns a token for an account. An empty role means a token that permits everything.
+func issue(accounts map[string]string, account string, ttl time.Duration, role string) (string, error) {
 	text, ok := accounts[account]
 	if !ok {
 		return "", fmt.Errorf("there is no account %q: ACCOUNTS names the accounts that the manager serves", account)
@@ -280,7 +253,7 @@ func issue(accounts map[string]string, account string, ttl time.Duration) (strin
 	if err != nil {
 		return "", err
 	}
-	return secret.Issue(account, time.Now(), ttl)
+	return secret.IssueRole(account, role, time.Now(), ttl)
 }
 
 // random returns a secret in the form of an account's secret: 16 bytes in hexadecimal.

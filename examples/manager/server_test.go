@@ -23,7 +23,9 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
@@ -178,7 +180,7 @@ func TestThePrintedSettingsRunATaskAndAStage(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.Contains(t, body, `compiling\n`)
 	assert.Contains(t, body, `done\n`)
-	foreign, err := issue(map[string]string{demo: fakeSecret}, demo, time.Minute)
+	foreign, err := issue(map[string]string{demo: fakeSecret}, demo, time.Minute, "")
 	require.NoError(t, err)
 	for _, wrong := range []string{"", "wrong", foreign} {
 		status, _ = p.call(http.MethodGet, blob, "", "X-Harness-Token", wrong)
@@ -197,7 +199,7 @@ func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	allowed := func(account, token string) bool {
 		return authorized(logservice.Access{Account: account, Key: "build-1/compile", Token: token, Write: true})
 	}
-	text, err := issue(accounts, "a", time.Minute)
+	text, err := issue(accounts, "a", time.Minute, "")
 	require.NoError(t, err)
 	writer := func(account, prefix string) string {
 		return signer.Issue(logservice.Grant{Account: account, Prefix: prefix, Expires: time.Now().Add(time.Minute)})
@@ -210,9 +212,13 @@ func TestAnAccountsTokenOpensItsOwnLogsAlone(t *testing.T) {
 	assert.False(t, allowed("nobody", text))
 	assert.False(t, allowed("nobody", writer("nobody", "")))
 	assert.False(t, allowed("nobody", ""))
-	expired, err := issue(accounts, "a", -time.Hour)
+	expired, err := issue(accounts, "a", -time.Hour, "")
 	require.NoError(t, err)
 	assert.False(t, allowed("a", expired))
+	reader, err := issue(accounts, "a", time.Minute, "read")
+	require.NoError(t, err)
+	assert.False(t, allowed("a", reader), "it permits only reads")
+	assert.True(t, authorized(logservice.Access{Account: "a", Key: "build-1/compile", Token: reader}))
 }
 
 // A stage writes its logs until an hour after its end. A stage that the manager does not know writes none.
@@ -232,7 +238,7 @@ func TestTheLogTokenOfAStageEndsWithIt(t *testing.T) {
 	assert.False(t, allowed("s"), "the manager is not open")
 	ends.Store(m)
 	assert.False(t, allowed("s"))
-	_, err = m.SubmitStage(t.Context(), "a", manager.StageRequest{ID: "s", Steps: []manager.StepRequest{{}}})
+	_, err = m.SubmitStage(t.Context(), "a", api.StageRequest{ID: "s", Steps: []api.StepRequest{{}}})
 	require.NoError(t, err)
 	later = 2 * logGrace
 	assert.True(t, allowed("s"), "the stage has not ended")
@@ -274,7 +280,7 @@ func TestAHeldPollEndsWithTheProgram(t *testing.T) {
 // A client that opens connections and sends nothing on them leaves room for others, and so does one that holds calls.
 func TestOneClientCannotTakeAllConnections(t *testing.T) {
 	t.Parallel()
-	p := start(t, &serverCommand{clientLimits: clientLimits{Connections: 10, PerAddress: 2, PerToken: 1}}, map[string]string{"a": fakeSecret}, nil)
+	p := start(t, &serverCommand{Options: serving.Options{Connections: 10, PerAddress: 2, PerToken: 1}}, map[string]string{"a": fakeSecret}, nil)
 	bearer := "Bearer " + tokenFor(t)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.url+"/api/events?accountId=a", nil)
 	require.NoError(t, err)
@@ -296,9 +302,9 @@ func TestWithACertificateItServesHTTPS(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t)
 	cert, key := ca.issue("server.pem", leaf(x509.ExtKeyUsageServerAuth, time.Hour))
-	p := start(t, &serverCommand{TLSCert: cert, TLSKey: key}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12})
+	p := start(t, &serverCommand{Options: serving.Options{TLSCert: cert, TLSKey: key}}, map[string]string{"a": fakeSecret}, &tls.Config{RootCAs: ca.pool, MinVersion: tls.VersionTLS12})
 	require.True(t, strings.HasPrefix(p.url, "https://"), p.url)
-	text, err := issue(map[string]string{"a": fakeSecret}, "a", time.Minute)
+	text, err := issue(map[string]string{"a": fakeSecret}, "a", time.Minute, "")
 	require.NoError(t, err)
 	status, body := p.call(http.MethodGet, "/api/delegates?accountId=a", "", "Authorization", "Bearer "+text)
 	assert.Equal(t, http.StatusOK, status)

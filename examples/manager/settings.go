@@ -7,6 +7,7 @@ import (
 	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/serving"
 )
 
 // newCommand returns a command with the flags of the store, --env-file, and the flags that register adds. run gets
@@ -39,18 +40,18 @@ func newCommand(
 	}
 }
 
-// resolve completes the flags from the environment and the file, and returns the accounts. ACCOUNTS, STORE_KEY
-// and OPERATOR_TOKEN are secrets, and PIPELINES_DATABASE may contain one, so they have no flag.
+// resolve completes the flags from the environment and the file, and returns the accounts. ACCOUNTS, STORE_KEY,
+// OPERATOR_TOKEN and OIDC_CLIENT_SECRET are secrets, and PIPELINES_DATABASE and PIPELINES_REDIS may contain one, so they have no flag.
 func resolve(fs *flag.FlagSet, file string, store *storeOptions) (map[string]string, error) {
 	var accounts string
 	secrets := map[string]*string{
 		"ACCOUNTS": &accounts, "STORE_KEY": &store.StoreKey, "OPERATOR_TOKEN": &store.OperatorToken,
-		"PIPELINES_DATABASE": &store.PipelinesDatabase,
+		"PIPELINES_DATABASE": &store.PipelinesDatabase, "PIPELINES_REDIS": &store.PipelinesRedis, "OIDC_CLIENT_SECRET": &store.OIDCSecret,
 	}
 	// One file serves every command, so it may hold all settings of the server.
 	also := program.Variables(newServerCommand().FlagSet)
 	if err := program.Resolve(fs, file, secrets, also, `"manager server --help"`); err != nil {
 		return nil, err
 	}
-	return parseAccounts(accounts)
+	return serving.ParseAccounts(accounts)
 }

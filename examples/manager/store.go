@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
@@ -34,6 +35,10 @@ type storeOptions struct {
 	// PipelinesDatabase is the database of runs. It has no flag, because its URL may contain a password. Only the
 	// server uses it.
 	PipelinesDatabase string
+	// PipelinesRedis carries the messages of runs. It is like PipelinesDatabase.
+	PipelinesRedis string
+	// OIDCSecret is the secret of the page at the service of OIDC_ISSUER. It has no flag. Only the server uses it.
+	OIDCSecret string
 }
 
 func (o *storeOptions) register(fs *flag.FlagSet) {
@@ -71,20 +76,12 @@ func (o *storeOptions) onRedis() bool {
 	return strings.HasPrefix(o.Store, "redis://") || strings.HasPrefix(o.Store, "rediss://") || strings.HasPrefix(o.Store, "unix://")
 }
 
-// keys returns the keys of the store, the newest first. A store in memory has none. STORE_KEY may hold several keys:
-// NEW,OLD.
+// keys returns the keys of the store, the newest first. A store in memory has none.
 func (o *storeOptions) keys() ([][]byte, error) {
-	var keys [][]byte
-	for _, text := range strings.Split(o.StoreKey, ",") {
-		if text = strings.TrimSpace(text); text == "" {
-			continue
-		}
-		if len(text) < 16 {
-			return nil, errors.New("STORE_KEY is too short: it needs 16 characters or more, like those that `openssl rand -hex 16` prints")
-		}
-		keys = append(keys, []byte(text))
-	}
+	keys, err := serving.ParseKeys(o.StoreKey)
 	switch {
+	case err != nil:
+		return nil, err
 	case len(keys) > 0 || o.inMemory():
 		return keys, nil
 	case o.onRedis():

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
@@ -66,7 +67,7 @@ func TestTheStateOfAManagerOutlivesIt(t *testing.T) {
 }
 
 func command(o storeOptions) *serverCommand {
-	return &serverCommand{storeOptions: o, Listen: "127.0.0.1:0", LogLevel: "error", HTTPBind: "off"}
+	return &serverCommand{storeOptions: o, Options: serving.Options{Listen: "127.0.0.1:0", LogLevel: "error", HTTPBind: "off"}}
 }
 
 // Without configured accounts the program creates one for first experiments. It is the same after a restart.

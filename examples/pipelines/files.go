@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/delegate-io/dlite/internal/dotenv"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
 
@@ -56,7 +56,7 @@ func (s *selection) register(fs *flag.FlagSet) {
 
 // request returns the request for a file. The variable variable.account.directory is the working
 // directory of the program, for pipelines that check files that are not committed yet.
-func (s *selection) request(file string) (pipeline.Request, error) {
+func (s *selection) request(file string) (api.RunRequest, error) {
 	req, err := s.inputs.request(file)
 	req.Stages, req.From, req.Branch = s.stages, s.from, s.branch
 	if s.branch != "" {
@@ -71,12 +71,12 @@ func (s *selection) request(file string) (pipeline.Request, error) {
 }
 
 // request returns the request for a file.
-func (i *inputs) request(file string) (pipeline.Request, error) {
+func (i *inputs) request(file string) (api.RunRequest, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return pipeline.Request{}, err
+		return api.RunRequest{}, err
 	}
-	req := pipeline.Request{YAML: string(text), Name: file, SkipOtherStages: i.skip}
+	req := api.RunRequest{YAML: string(text), Name: file, SkipOtherStages: i.skip}
 	for _, set := range i.sets {
 		text, err := os.ReadFile(set)
 		if err != nil {
@@ -109,25 +109,6 @@ func (i *inputs) readTemplates() (func(ref, version string) (pipeline.Source, bo
 		return nil, nil
 	}
 	return pipeline.Templates(os.DirFS(i.templates))
-}
-
-// readSecrets reads lines ID=value.
-func readSecrets(file string) (map[string]string, error) {
-	if file == "" {
-		return nil, nil
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, err
-	}
-	values := map[string]string{}
-	for e := range dotenv.Entries(string(text), dotenv.Settings) {
-		if e.Err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", file, e.Line, e.Err)
-		}
-		values[e.Name] = e.Value
-	}
-	return values, nil
 }
 
 // listFlag is a flag that may be repeated.

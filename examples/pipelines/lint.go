@@ -11,7 +11,7 @@ import (
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
-	"github.com/delegate-io/dlite/examples/internal/machine"
+	"github.com/delegate-io/dlite/examples/internal/plan"
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/manager/pipeline"
 )
@@ -63,7 +63,7 @@ func (c *lintCommand) lint(out io.Writer, file string) error {
 		}
 		err = json.NewEncoder(out).Encode(map[string]pipeline.Problems{"problems": problems})
 	} else {
-		_, err = io.WriteString(out, problems.Render(machine.Sources(req)...))
+		_, err = io.WriteString(out, problems.Render(plan.Sources(req)...))
 	}
 	if err != nil {
 		return exitError{err, 2}

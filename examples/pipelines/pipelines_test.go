@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,17 +12,23 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/examples/internal/storage"
+	"github.com/delegate-io/dlite/internal/token"
+	"github.com/delegate-io/dlite/manager"
 )
 
 // asProgram makes the test's binary the program.
 const asProgram = "DLITE_TEST_PIPELINES"
 
 func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
+	if os.Getenv(asProgram) != "" || len(os.Args) > 1 && os.Args[1] == storage.Name {
 		main()
 		return
 	}
@@ -189,6 +196,46 @@ func TestAnInterruptAbortsTheRunAndLeavesNothingBehind(t *testing.T) {
 	assert.False(t, ok)
 	assert.Regexp(t, `long\s+ABORTED`, out.String())
 	assert.NotContains(t, out.String(), "| never")
+}
+
+// A delegate takes a stage if it is connected, and has the tags and the driver.
+func TestExplainNamesTheDelegatesThatCouldTakeAStage(t *testing.T) {
+	m, err := manager.New(manager.Config{Accounts: map[string]string{"a": fakeSecret}})
+	require.NoError(t, err)
+	server := httptest.NewServer(m)
+	t.Cleanup(func() {
+		assert.NoError(t, m.Close())
+		server.Close()
+	})
+	c := &explainCommand{format: "text", url: server.URL, account: "a"}
+	file := write(t, pipelineOf(step("a", "command: echo")))
+	var out bytes.Buffer
+	require.ErrorContains(t, c.explain(t.Context(), &out, file), "API_TOKEN")
+	secret, err := token.ParseSecret(fakeSecret)
+	require.NoError(t, err)
+	bearer, err := secret.Issue("a", time.Now(), time.Hour)
+	require.NoError(t, err)
+	t.Setenv("API_TOKEN", bearer)
+	require.ErrorContains(t, c.explain(t.Context(), &out, file), "has no delegate")
+	d, err := client.New(server.URL, "a", fakeSecret)
+	require.NoError(t, err)
+	t.Cleanup(d.CloseIdleConnections)
+	register := func(name string, types []string, tags ...string) {
+		_, err := d.Register(t.Context(), &client.Registration{DelegateName: name, Tags: tags, SupportedTaskTypes: types})
+		require.NoError(t, err)
+	}
+	register("mac", nil, "darwin", "arm64")
+	register("pods", []string{"kubernetes_init", "kubernetes_execute", "kubernetes_cleanup"}, "linux", "amd64")
+	require.NoError(t, c.explain(t.Context(), &out, file))
+	assert.Contains(t, out.String(), "taken by: no delegate now\n    mac cannot: it lacks the tags linux, amd64\n    pods cannot: it does not run local stages\n")
+	register("build-7", []string{"local_init", "local_execute", "local_cleanup"}, "Linux", "amd64")
+	out.Reset()
+	require.NoError(t, c.explain(t.Context(), &out, file))
+	assert.Contains(t, out.String(), "    taken by: build-7\n")
+	out.Reset()
+	c.format = "json"
+	require.NoError(t, c.explain(t.Context(), &out, file))
+	assert.Contains(t, out.String(), `"delegates":{"pipeline.stages.only":[{"delegate":"mac","obstacle":"it lacks the tags linux, amd64"}`)
 }
 
 // The file testdata/explain.txt is the output. Set DLITE_TEST_WRITE to write it anew.

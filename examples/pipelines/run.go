@@ -13,7 +13,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/examples/internal/machine"
+	"github.com/delegate-io/dlite/examples/internal/plan"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/storage"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -73,7 +75,7 @@ func (c *runCommand) run(ctx context.Context, out io.Writer, signals <-chan os.S
 	if err != nil {
 		return false, err
 	}
-	secrets, err := readSecrets(c.secrets)
+	secrets, err := machine.ReadSecrets(c.secrets)
 	if err != nil {
 		return false, err
 	}
@@ -84,7 +86,7 @@ func (c *runCommand) run(ctx context.Context, out io.Writer, signals <-chan os.S
 		}
 	}
 	ended, err := machine.Run(ctx, machine.Config{
-		Settings: settings, Templates: templates, Secrets: secrets, Trusted: c.trusted, Log: log,
+		Settings: settings, Templates: templates, Secrets: secrets, Trusted: c.trusted, Builtins: storage.Builtins(), Log: log,
 	}, req, machine.NewTerminal(out), signals)
-	return machine.Succeeded(ended), machine.WithPlaces(err, req)
+	return machine.Succeeded(ended), plan.WithPlaces(err, req)
 }

@@ -32,8 +32,9 @@ import (
 
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/machine"
+	"github.com/delegate-io/dlite/examples/internal/plan"
 	"github.com/delegate-io/dlite/logger"
-	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 //go:embed pipeline.yaml
@@ -66,7 +67,7 @@ func main() {
 
 // run reports whether the run succeeded.
 func run(ctx context.Context, out io.Writer, file string, verbose bool, signals <-chan os.Signal) (ok bool, err error) {
-	req := pipeline.Request{YAML: builtIn, Name: "pipeline.yaml"}
+	req := api.RunRequest{YAML: builtIn, Name: "pipeline.yaml"}
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -93,7 +94,7 @@ func run(ctx context.Context, out io.Writer, file string, verbose bool, signals 
 	}
 	req.Variables = map[string]any{"account": map[string]any{"image": name}}
 	ended, err := machine.Run(ctx, machine.Config{Secrets: map[string]string{"token": "not-a-real-token"}, Log: log}, req, t, signals)
-	return machine.Succeeded(ended), machine.WithPlaces(err, req)
+	return machine.Succeeded(ended), plan.WithPlaces(err, req)
 }
 
 // imageVariable is the variable with the name of the image that the program makes.

@@ -35,7 +35,7 @@ func startDelegate(ctx context.Context, cfg Config, url, secret string) (_ *dele
 		return nil, err
 	}
 	driver, err := local.New(local.Config{Host: host.Config{
-		WorkDir: filepath.Join(cfg.Dir, "work"), Hidden: []string{cfg.Dir}, Trusted: cfg.Trusted, Log: cfg.Log,
+		WorkDir: filepath.Join(cfg.Dir, "work"), Hidden: []string{cfg.Dir}, Trusted: cfg.Trusted, Builtins: cfg.Builtins, Log: cfg.Log,
 	}})
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func startDelegate(ctx context.Context, cfg Config, url, secret string) (_ *dele
 		Providers: secrets.Providers{secretScheme: given(cfg.Secrets)},
 	})))
 	d.poller = poller.New(d.client, routes, poller.WithName("local"), poller.WithTags("local", runtime.GOOS, runtime.GOARCH),
-		poller.WithStages(d.stages), poller.WithLogger(cfg.Log))
+		poller.WithStages(d.stages), poller.WithThresholds(cfg.Thresholds), poller.WithHeartbeat(time.Second), poller.WithLogger(cfg.Log))
 	info, err := d.poller.Register(ctx)
 	if err != nil {
 		return nil, err

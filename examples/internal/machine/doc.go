@@ -3,13 +3,13 @@
 //
 // Run is the whole life of a machine for one run:
 //
-//	run, err := machine.Run(ctx, machine.Config{}, pipeline.Request{YAML: text}, machine.NewTerminal(os.Stdout), signals)
+//	run, err := machine.Run(ctx, machine.Config{}, api.RunRequest{YAML: text}, machine.NewTerminal(os.Stdout), signals)
 //
 // Its parts:
 //
 //	m, err := machine.Start(ctx, machine.Config{Dir: dir})
 //	defer m.Close(ctx)
-//	run, err := m.Pipelines.Start(ctx, machine.Account, pipeline.Request{YAML: text})
+//	run, err := m.Pipelines.Start(ctx, machine.Account, api.RunRequest{YAML: text})
 //	run, err = m.Follow(ctx, run.ID, machine.NewTerminal(os.Stdout))
 //
 // Start reading at machine.go.

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Terminal prints the progress of runs. It is safe for concurrent use.
@@ -34,7 +34,7 @@ func (t *Terminal) Note(format string, args ...any) { t.printf("! "+format+"\n",
 
 // Follow prints the progress of a run and the logs of its steps, until it has ended, and then its
 // result.
-func (m *Machine) Follow(ctx context.Context, id string, t *Terminal) (pipeline.Run, error) {
+func (t *Terminal) Follow(ctx context.Context, m *Machine, id string) (api.Run, error) {
 	f := follower{machine: m, terminal: t, status: map[string]string{}}
 	tailing, stop := context.WithCancel(ctx)
 	defer f.tails.Wait()
@@ -42,7 +42,7 @@ func (m *Machine) Follow(ctx context.Context, id string, t *Terminal) (pipeline.
 	for since := int64(0); ; {
 		change, err := m.Pipelines.Changes(ctx, Account, id, since)
 		if err != nil {
-			return pipeline.Run{}, err
+			return api.Run{}, err
 		}
 		since = change.Run.Version
 		f.show(tailing, change)
@@ -67,7 +67,7 @@ const lastLines = 2 * time.Second
 
 // neverRan reports whether a step may have ended before it had a log, for example because a secret
 // could not be resolved. The end of such a log does not come.
-func neverRan(n pipeline.Node) bool {
+func neverRan(n api.Node) bool {
 	return n.Kind == "step" && !n.StartedAt.IsZero() && n.ExitCode == nil
 }
 
@@ -80,7 +80,7 @@ type follower struct {
 }
 
 // show prints the stages and steps that have started or ended.
-func (f *follower) show(ctx context.Context, change pipeline.Change) {
+func (f *follower) show(ctx context.Context, change api.RunChange) {
 	if f.stages == nil {
 		f.stages = map[string]string{}
 	}
@@ -107,7 +107,7 @@ func (f *follower) show(ctx context.Context, change pipeline.Change) {
 }
 
 // tail prints the log of an attempt of a step from its start.
-func (f *follower) tail(ctx context.Context, n pipeline.Node) {
+func (f *follower) tail(ctx context.Context, n api.Node) {
 	key := f.stageOf(n.Path) + "/" + n.StepID
 	if f.status["log "+key] != "" || n.StartedAt.IsZero() {
 		return
@@ -127,7 +127,7 @@ func (f *follower) stageOf(path string) string {
 	return f.stages[stage]
 }
 
-func title(n pipeline.Node) string {
+func title(n api.Node) string {
 	if n.Name == "" || n.Name == n.Identifier {
 		return n.Identifier
 	}
@@ -135,13 +135,13 @@ func title(n pipeline.Node) string {
 }
 
 // label is the path of a step within its stage.
-func label(n pipeline.Node) string {
+func label(n api.Node) string {
 	_, path, _ := strings.Cut(n.Path, ".spec.execution.steps.")
 	return strings.ReplaceAll(path, ".steps.", "/")
 }
 
 // summary prints the result of every stage and step.
-func (t *Terminal) summary(run pipeline.Run) {
+func (t *Terminal) summary(run api.Run) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	_, _ = fmt.Fprintln(t.w)
@@ -156,13 +156,13 @@ func (t *Terminal) summary(run pipeline.Run) {
 		default:
 			continue
 		}
-		_, _ = fmt.Fprintln(tab, strings.Join(append(columns, string(n.Status), took(n.StartedAt, n.EndedAt), details(n)), "\t"))
+		_, _ = fmt.Fprintln(tab, strings.Join(append(columns, n.Status, took(n.StartedAt, n.EndedAt), details(n)), "\t"))
 	}
-	_, _ = fmt.Fprintln(tab, strings.Join([]string{run.Pipeline, "", string(run.Status), took(run.CreatedAt, run.EndedAt), run.Reason}, "\t"))
+	_, _ = fmt.Fprintln(tab, strings.Join([]string{run.Pipeline, "", run.Status, took(run.CreatedAt, run.EndedAt), run.Reason}, "\t"))
 	_ = tab.Flush()
 }
 
-func details(n pipeline.Node) string {
+func details(n api.Node) string {
 	var all []string
 	if n.Reason != "" {
 		all = append(all, strings.ReplaceAll(n.Reason, "\n", " "))

@@ -15,11 +15,16 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/internal/httpserver"
+	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/web"
 	"github.com/delegate-io/dlite/secrets"
+	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -39,18 +44,25 @@ type Config struct {
 	Secrets map[string]string
 	// Stages is how many stages run at a time. Defaults to 2.
 	Stages int
+	// Thresholds refuse stages while this machine is busy. Nil refuses none.
+	Thresholds *capacity.Thresholds
 	// Trusted lets host steps reach everything that the user can reach.
 	Trusted bool
-	Log     zerolog.Logger
+	// Builtins are the programs that this program contains for steps, see host.Config.
+	Builtins map[string][]string
+	Log      zerolog.Logger
 }
 
 // Machine runs pipelines on this machine.
 type Machine struct {
+	// URL is the address of the manager and the log service. The page is below it, at /ui/.
+	URL string
 	// Pipelines is the pipeline service.
 	Pipelines *pipeline.Service
 	// Logs has the logs of the steps.
 	Logs *logservice.Server
 
+	secret   string // of Account
 	manager  *manager.Manager
 	http     *http.Server
 	served   chan error
@@ -64,38 +76,76 @@ func Start(ctx context.Context, cfg Config) (_ *Machine, err error) {
 	if err != nil {
 		return nil, err
 	}
-	address := "http://" + listener.Addr().String()
-	secret, logToken := random(), random()
-	if m.Logs, err = logservice.New(logservice.Config{Authorize: logservice.Tokens(map[string]string{Account: logToken})}); err != nil {
+	m.URL, m.secret = "http://"+listener.Addr().String(), random()
+	logToken := random()
+	if m.Logs, err = logservice.New(logservice.Config{Authorize: m.mayAccess(logToken)}); err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
 	m.manager, err = manager.New(manager.Config{
-		Accounts: map[string]string{Account: secret}, Logger: cfg.Log,
+		Accounts: map[string]string{Account: m.secret}, Logger: cfg.Log,
 		Logs: func(account, _, _ string) *stage.LogConfig {
-			return &stage.LogConfig{AccountID: account, URL: address, Token: logToken}
+			return &stage.LogConfig{AccountID: account, URL: m.URL, Token: logToken}
 		},
 	})
 	if err != nil {
 		return nil, errors.Join(err, m.Logs.Close(), listener.Close())
 	}
-	routes := chi.NewRouter()
-	routes.Handle("/api/*", m.manager)
-	routes.Handle("/*", m.Logs)
-	m.http = httpserver.New(routes)
+	m.Pipelines, err = pipeline.New(ctx, pipeline.Config{
+		Manager: m.manager, Logs: m.Logs, Database: filepath.Join(cfg.Dir, "pipelines.db"), Settings: onThisMachine(cfg.Settings), Templates: cfg.Templates, Logger: cfg.Log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, m.manager.Close(), m.Logs.Close(), listener.Close())
+	}
+	m.http = httpserver.New(m.routes(ctx))
 	go func() { m.served <- m.http.Serve(listener) }()
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.Close(ctx))
 		}
 	}()
-	m.Pipelines, err = pipeline.New(ctx, pipeline.Config{
-		Manager: m.manager, Database: filepath.Join(cfg.Dir, "pipelines.db"), Settings: onThisMachine(cfg.Settings), Templates: cfg.Templates, Logger: cfg.Log,
-	})
-	if err != nil {
-		return nil, err
-	}
-	m.delegate, err = startDelegate(ctx, cfg, address, secret)
+	m.delegate, err = startDelegate(ctx, cfg, m.URL, m.secret)
 	return m, err
+}
+
+// routes returns the handler of the manager, the pipeline service, the log service and the page.
+func (m *Machine) routes(ctx context.Context) http.Handler {
+	routes := chi.NewRouter()
+	serving.RoutePipelines(ctx, routes, m.Pipelines.Handler(m.manager.Authenticate, manager.AccountOf), m.Pipelines.Hooks())
+	routes.Handle("/api/*", m.manager)
+	page := web.New(web.Config{API: routes, Logs: m.Logs})
+	routes.Mount("/ui", page)
+	routes.Handle("/*", m.Logs)
+	return routes
+}
+
+// mayAccess permits stages to write logs, and callers of the API to read them.
+func (m *Machine) mayAccess(stages string) func(logservice.Access) bool {
+	ofStages := logservice.Tokens(map[string]string{Account: stages})
+	return func(a logservice.Access) bool {
+		if ofStages(a) {
+			return true
+		}
+		secret, err := token.ParseSecret(m.secret)
+		if err != nil {
+			return false
+		}
+		claims, err := secret.Verify(a.Token, time.Now())
+		return err == nil && claims.Account == a.Account && !a.Write
+	}
+}
+
+// Token returns a token of Account for the API and the page.
+func (m *Machine) Token(lifetime time.Duration) (string, error) {
+	secret, err := token.ParseSecret(m.secret)
+	if err != nil {
+		return "", err
+	}
+	return secret.Issue(Account, time.Now(), lifetime)
+}
+
+// RoleToken returns a token of Account with a role.
+func (m *Machine) RoleToken(account string, role api.Role, lifetime time.Duration) (string, error) {
+	return m.manager.Token(account, role, lifetime)
 }
 
 // secretScheme is the scheme of the secrets in Config.Secrets.

@@ -6,16 +6,24 @@ import (
 	"os"
 	"time"
 
-	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // drain bounds the time that the stages have to clean up after the end of a run.
 const drain = 10 * time.Minute
 
-// Run runs a pipeline on a new machine in a temporary directory, prints its progress, and removes
+// Viewer shows the progress of a run.
+type Viewer interface {
+	// Note shows a message of the program.
+	Note(format string, args ...any)
+	// Follow shows the progress of a run until it has ended, and returns it.
+	Follow(ctx context.Context, m *Machine, id string) (api.Run, error)
+}
+
+// Run runs a pipeline on a new machine in a temporary directory, shows its progress, and removes
 // everything. Config.Dir must be empty. The first signal aborts the run: its delegate ends the steps and cleans
 // up. The second one ends the delegate at once. An aborted run is not an error.
-func Run(ctx context.Context, cfg Config, req pipeline.Request, t *Terminal, signals <-chan os.Signal) (run pipeline.Run, err error) {
+func Run(ctx context.Context, cfg Config, req api.RunRequest, v Viewer, signals <-chan os.Signal) (run api.Run, err error) {
 	if cfg.Dir, err = os.MkdirTemp("", "dlite-pipelines-"); err != nil {
 		return run, err
 	}
@@ -38,9 +46,9 @@ func Run(ctx context.Context, cfg Config, req pipeline.Request, t *Terminal, sig
 	if err != nil {
 		return run, err
 	}
-	stop := m.abortOn(following, started.ID, t, signals, now)
+	stop := m.abortOn(following, started.ID, v, signals, now)
 	defer stop()
-	run, err = m.Follow(following, started.ID, t)
+	run, err = v.Follow(following, m, started.ID)
 	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		started.Status, started.Reason = "ABORTED", "interrupted twice"
 		return started, nil
@@ -49,7 +57,7 @@ func Run(ctx context.Context, cfg Config, req pipeline.Request, t *Terminal, sig
 }
 
 // abortOn aborts the run at the first signal, and calls now at the second.
-func (m *Machine) abortOn(ctx context.Context, id string, t *Terminal, signals <-chan os.Signal, now func()) (stop func()) {
+func (m *Machine) abortOn(ctx context.Context, id string, v Viewer, signals <-chan os.Signal, now func()) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -61,13 +69,13 @@ func (m *Machine) abortOn(ctx context.Context, id string, t *Terminal, signals <
 			case <-signals:
 			}
 			if n > 1 {
-				t.Note("interrupted again: ending at once")
+				v.Note("interrupted again: ending at once")
 				now()
 				return
 			}
-			t.Note("interrupted: aborting the run; interrupt again to end at once")
-			if _, err := m.Pipelines.Abort(ctx, Account, id, pipeline.Order{Reason: "interrupted"}); err != nil {
-				t.Note("%v", err)
+			v.Note("interrupted: aborting the run; interrupt again to end at once")
+			if _, err := m.Pipelines.Abort(ctx, Account, id, api.Order{Reason: "interrupted"}); err != nil {
+				v.Note("%v", err)
 			}
 		}
 	}()
@@ -78,4 +86,4 @@ func (m *Machine) abortOn(ctx context.Context, id string, t *Terminal, signals <
 }
 
 // Succeeded reports whether a run ended well.
-func Succeeded(r pipeline.Run) bool { return r.Status == "SUCCEEDED" || r.Status == "IGNORE_FAILED" }
+func Succeeded(r api.Run) bool { return r.Status == "SUCCEEDED" || r.Status == "IGNORE_FAILED" }

@@ -1,4 +1,4 @@
-package main
+package serving
 
 import (
 	"context"
@@ -27,13 +27,13 @@ var modes = map[string]tls.ClientAuthType{
 }
 
 // addresses reads LISTEN and the files of its certificates. It takes no port.
-func (c *serverCommand) addresses() ([]address, error) {
-	if (c.TLSCert == "") != (c.TLSKey == "") {
+func (o *Options) addresses() ([]address, error) {
+	if (o.TLSCert == "") != (o.TLSKey == "") {
 		return nil, errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
 	}
 	var out []address
 	asks := false // for certificates, at any address
-	for _, text := range list(c.Listen) {
+	for _, text := range List(o.Listen) {
 		a := address{text: text}
 		if host, mode, ok := strings.Cut(text, "="); ok {
 			if a.text, a.clients = strings.TrimSpace(host), modes[strings.TrimSpace(mode)]; a.clients == tls.NoClientCert {
@@ -46,32 +46,32 @@ func (c *serverCommand) addresses() ([]address, error) {
 	switch {
 	case len(out) == 0:
 		return nil, errors.New("LISTEN: it has no address: set one, such as 127.0.0.1:3460")
-	case asks && c.TLSCert == "":
+	case asks && o.TLSCert == "":
 		return nil, errors.New("LISTEN: client certificates need TLS: set TLS_CERT_FILE and TLS_KEY_FILE")
-	case asks && c.ClientCA == "":
+	case asks && o.ClientCA == "":
 		return nil, errors.New("LISTEN: client certificates need authorities: set CLIENT_CA_FILE to a PEM file with their certificates")
-	case !asks && c.ClientCA != "":
+	case !asks && o.ClientCA != "":
 		return nil, errors.New("CLIENT_CA_FILE: no address of LISTEN asks for client certificates: append =required or =optional to one")
-	case c.TLSCert == "":
+	case o.TLSCert == "":
 		return out, nil
 	}
-	return out, c.loadCertificates(out)
+	return out, o.loadCertificates(out)
 }
 
 // loadCertificates gives each address its TLS configuration.
-func (c *serverCommand) loadCertificates(to []address) error {
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
+func (o *Options) loadCertificates(to []address) error {
+	pair, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
 	if err != nil {
 		return fmt.Errorf("TLS_CERT_FILE, TLS_KEY_FILE: %w", err)
 	}
 	var authorities *x509.CertPool
-	if c.ClientCA != "" {
-		text, err := os.ReadFile(c.ClientCA)
+	if o.ClientCA != "" {
+		text, err := os.ReadFile(o.ClientCA)
 		if err != nil {
 			return fmt.Errorf("CLIENT_CA_FILE: %w", err)
 		}
 		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(text) {
-			return fmt.Errorf("CLIENT_CA_FILE: %s has no certificate in PEM", c.ClientCA)
+			return fmt.Errorf("CLIENT_CA_FILE: %s has no certificate in PEM", o.ClientCA)
 		}
 	}
 	for i := range to {
@@ -97,11 +97,15 @@ func (p port) url() string {
 	return "http://" + p.Addr().String()
 }
 
-// ports are all addresses of the program.
-type ports []port
+// Ports are all addresses of a program.
+type Ports []port
 
-// openPorts takes all addresses or none.
-func openPorts(ctx context.Context, addresses []address) (taken ports, err error) {
+// Open reads the certificates and takes all addresses of Listen, or none.
+func (o *Options) Open(ctx context.Context) (taken Ports, err error) {
+	addresses, err := o.addresses()
+	if err != nil {
+		return nil, err
+	}
 	for _, a := range addresses {
 		l, err := new(net.ListenConfig).Listen(ctx, "tcp", a.text)
 		if err != nil {
@@ -112,9 +116,9 @@ func openPorts(ctx context.Context, addresses []address) (taken ports, err error
 	return taken, nil
 }
 
-// url returns the first address that requires no client certificate, because agents in machines and pods have none.
+// URL returns the first address that requires no client certificate, because agents in machines and pods have none.
 // If all require one, it returns the first.
-func (p ports) url() string {
+func (p Ports) URL() string {
 	for _, one := range p {
 		if one.clients != tls.RequireAndVerifyClientCert {
 			return one.url()
@@ -124,7 +128,7 @@ func (p ports) url() string {
 }
 
 // String lists several addresses, a line each. It is empty for a single one.
-func (p ports) String() string {
+func (p Ports) String() string {
 	if len(p) < 2 {
 		return ""
 	}
@@ -142,7 +146,7 @@ func (p ports) String() string {
 }
 
 // Close closes all of them.
-func (p ports) Close() (err error) {
+func (p Ports) Close() (err error) {
 	for _, one := range p {
 		err = errors.Join(err, one.Close())
 	}

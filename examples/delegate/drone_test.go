@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/client/clienttest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/task/stage"
+)
+
+// droneSecret is visibly fake.
+const droneSecret = "fake-drone-secret"
+
+const droneOnly = "DRONE_RPC_PROTO=http\nDRONE_RPC_SECRET=" + droneSecret + "\nDRONE_RPC_HOST="
+
+func TestADroneServerNeedsNoManager(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := load(t, droneOnly+"127.0.0.1:1\nDRONE_RUNNER_CAPACITY=3\nDRONE_RUNNER_NAME=r\nDRONE_RUNNER_LABELS=a:b,c:d\n")
+	require.NoError(t, err)
+	assert.Empty(t, warnings)
+	assert.False(t, c.managed())
+	assert.EqualValues(t, 3, c.MaxStages)
+	assert.Equal(t, "r", c.Name)
+	assert.Equal(t, map[string]string{"a": "b", "c": "d"}, c.DroneLabels)
+
+	c, _, err = load(t, droneOnly+"127.0.0.1:1\n")
+	require.NoError(t, err)
+	assert.EqualValues(t, droneCapacity, c.MaxStages, "the default of Drone's runners")
+
+	c, _, err = load(t, required+droneOnly+"127.0.0.1:1\n")
+	require.NoError(t, err)
+	assert.True(t, c.managed())
+	assert.Zero(t, c.MaxStages)
+}
+
+func TestDroneSettingsWithoutMeaningAreNamed(t *testing.T) {
+	t.Parallel()
+	_, warnings, err := load(t, droneOnly+"127.0.0.1:1\nDRONE_RPC_SKIP_VERIFY=true\n", "DRONE_UI_USERNAME=a")
+	require.NoError(t, err)
+	assert.Contains(t, strings.Join(warnings, "\n"), "DRONE_RPC_SKIP_VERIFY has no effect")
+	assert.Contains(t, strings.Join(warnings, "\n"), "DRONE_UI_USERNAME has no effect")
+	for setting, message := range map[string]string{
+		"DRONE_LIMIT_REPOS=octo/hello":     "DRONE_LIMIT_REPOS: it is not supported",
+		"DRONE_RPC_PROTO=ftp":              "DRONE_RPC_PROTO: it must be https or http",
+		"DRONE_RPC_SECRET=":                "DRONE_RPC_SECRET: it must be set",
+		"DRONE_RPC_HOST=https://d.example": "DRONE_RPC_HOST: it must be an address without a scheme",
+		"DRONE_RUNNER_TYPES=ssh":           "DRONE_RUNNER_TYPES: it must be a list of docker, exec",
+		"DRONE_RUNNER_CAPACITY=0":          "must be a positive integer",
+		"DRONE_RUNNER_LABEL=a:b":           "did you mean DRONE_RUNNER_LABELS?",
+	} {
+		_, _, err := load(t, droneOnly+"127.0.0.1:1\n"+setting+"\n")
+		require.ErrorContains(t, err, message, setting)
+		assert.NotContains(t, err.Error(), droneSecret)
+	}
+}
+
+// execPipeline has one step on the host.
+const execPipeline = "kind: pipeline\ntype: exec\nname: default\nclone:\n  disable: true\nsteps:\n- name: hello\n  commands:\n  - echo hello from $DRONE_REPO\n"
+
+func TestTheDelegateServesADroneServer(t *testing.T) {
+	t.Parallel()
+	s := dronetest.New(droneSecret)
+	t.Cleanup(s.Close)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "config.env")
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("%s%s\nLEDGER_DIR=%s\nWORK_DIR=%s\nHTTP_BIND=off\nLOG_LEVEL=error\nTRUSTED_STEPS=true\n",
+		droneOnly, strings.TrimPrefix(s.URL, "http://"), filepath.Join(dir, "ledger"), filepath.Join(dir, "work"))), 0o600))
+	cfg, _, err := loadConfig(file, nil)
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- serve(ctx, cfg, func(*poller.Poller) {}) }()
+	build := s.Add(dronetest.Build{Type: "exec", Config: execPipeline})
+	waiting, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	defer stop()
+	stages, err := s.Wait(waiting, build)
+	cancel()
+	require.NoError(t, <-over)
+	require.NoError(t, err, "%+v", stages)
+	assert.Equal(t, "success", stages[0].Status, stages[0].Error)
+	require.Len(t, stages[0].Steps, 1)
+	var text strings.Builder
+	for _, l := range stages[0].Steps[0].Log {
+		text.WriteString(l.Out)
+	}
+	assert.Contains(t, text.String(), "hello from octo/hello")
+}
+
+// The delegate serves a manager and a Drone server at once, on one slot.
+func TestTheDelegateServesBothServers(t *testing.T) {
+	t.Parallel()
+	s := dronetest.New(droneSecret)
+	t.Cleanup(s.Close)
+	r := start(t, droneOnly+strings.TrimPrefix(s.URL, "http://")+"\nDRONE_RUNNER_CAPACITY=1\nTRUSTED_STEPS=true\n", bothSignal)
+	p := <-r.pollers
+	waiting, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	var all sync.WaitGroup
+	for range 4 {
+		build := s.Add(dronetest.Build{Type: "exec", Config: execPipeline})
+		all.Go(func() {
+			stages, err := s.Wait(waiting, build)
+			assert.NoError(t, err)
+			assert.Equal(t, "success", stages[0].Status, stages[0].Error)
+		})
+		all.Go(func() {
+			_, err := r.RunStage(waiting, clienttest.Stage{Steps: []stage.Step{
+				{Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"echo hello"}}},
+			}})
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	r.signal(bothSignal)
+	require.NoError(t, r.wait())
+	assert.False(t, p.Health().Polling)
+	left, err := os.ReadDir(r.workDir)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

@@ -1,0 +1,3 @@
+// Package pagetest tests the page of a manager in a real Chromium, against a real manager, pipeline service, log service and
+// delegate.
+package pagetest

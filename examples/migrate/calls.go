@@ -1,0 +1,192 @@
+package main
+
+import (
+	"go/ast"
+	"go/token"
+	"strings"
+)
+
+// rewritesCall reports whether [rewriter.call] rewrites the calls of an upstream function.
+func rewritesCall(name string) bool {
+	switch name {
+	case "delegate.New", "delegate.NewFromToken", "delegate.Token", "poller.New", "httphelper.WriteNotFound", "httphelper.WriteInternalError",
+		"logger.WriteNotFound", "logger.WriteInternalError":
+		return true
+	}
+	return false
+}
+
+func (r *rewriter) call(n *ast.CallExpr) {
+	name := r.oldName(n.Fun)
+	if name == "" {
+		r.methodCall(n)
+		return
+	}
+	switch {
+	case (name == "delegate.New" || name == "delegate.NewFromToken") && len(n.Args) == 5:
+		if assign, ok := r.parent().(*ast.AssignStmt); ok && len(assign.Rhs) == 1 && len(assign.Lhs) == 1 {
+			return // the statement is rewritten
+		}
+		r.helpers["mustClient"] = true
+		r.put(n, "mustClient("+r.newClient(name, n)+")")
+	case name == "delegate.Token" && len(n.Args) == 5:
+		r.helpers["delegateToken"] = true
+		r.put(n, "delegateToken("+r.arguments(n.Args[2:])+")")
+	case name == "poller.New" && len(n.Args) == 6:
+		r.put(n, r.qualified("poller.New")+"("+r.arguments(n.Args[4:])+", "+r.qualified("poller.WithName")+"("+r.textOf(n.Args[2])+")"+r.tags(n.Args[3])+")")
+	case strings.HasSuffix(name, ".WriteNotFound") && len(n.Args) == 2:
+		r.put(n, r.qualified("task.WriteError")+"("+r.textOf(n.Args[0])+", &"+r.qualified("task.Error")+"{Status: 404, Err: "+r.textOf(n.Args[1])+"})")
+	case strings.HasSuffix(name, ".WriteInternalError") && len(n.Args) == 2:
+		r.put(n, r.qualified("task.WriteError")+"("+r.arguments(n.Args)+")")
+	case rewritesCall(name):
+		r.mark(name + " is called with arguments that the last version does not have: docs/migrating.md has its counterpart")
+	}
+}
+
+func (r *rewriter) arguments(list []ast.Expr) string {
+	var texts []string
+	for _, a := range list {
+		texts = append(texts, r.textOf(a))
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (r *rewriter) tags(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		if e.Name == "nil" {
+			return ""
+		}
+	case *ast.CompositeLit:
+		if len(e.Elts) == 0 {
+			return ""
+		}
+		return ", " + r.qualified("poller.WithTags") + "(" + r.arguments(e.Elts) + ")"
+	}
+	return ", " + r.qualified("poller.WithTags") + "(" + r.textOf(e) + "...)"
+}
+
+// newClient returns the call that makes a client.
+func (r *rewriter) newClient(name string, n *ast.CallExpr) string {
+	endpoint, account, secret := r.textOf(n.Args[0]), r.textOf(n.Args[1]), r.textOf(n.Args[2])
+	call := r.qualified("client.New") + "(" + endpoint + ", " + account + ", "
+	options, list := r.clientOptions(n.Args[3], n.Args[4])
+	if name == "delegate.New" {
+		return call + secret + options + ")"
+	}
+	token := r.qualified("client.WithToken") + "(" + secret + ")"
+	if list {
+		return call + `"", append(` + strings.TrimSuffix(strings.TrimPrefix(options, ", "), "...") + ", " + token + ")...)"
+	}
+	return call + `"", ` + token + options + ")"
+}
+
+// clientOptions returns the options for the arguments skipVerify and certsDir, and reports whether
+// they are one list.
+func (r *rewriter) clientOptions(skip, dir ast.Expr) (options string, list bool) {
+	skipName, isName := skip.(*ast.Ident)
+	dirText, isText := dir.(*ast.BasicLit)
+	if isText && (!isName || dirText.Value == `""`) || isName && (skipName.Name == "true" || skipName.Name == "false") {
+		noDir := isText && (dirText.Value == `""` || dirText.Value == "``")
+		switch {
+		case isName && skipName.Name == "true":
+			return ", " + r.qualified("client.WithInsecureSkipVerify") + "()", false
+		case isName && skipName.Name == "false" && noDir:
+			return "", false
+		case isName && skipName.Name == "false" && isText:
+			return ", " + r.qualified("client.WithCACertsDir") + "(" + dirText.Value + ")", false
+		}
+	}
+	r.helpers["clientOptions"] = true
+	return ", clientOptions(" + r.textOf(skip) + ", " + r.textOf(dir) + ")...", true
+}
+
+// methodCall rewrites the call of a method of an upstream type.
+func (r *rewriter) methodCall(n *ast.CallExpr) {
+	f, ok := n.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return
+	}
+	kind, method := r.kindOf(f.X), f.Sel.Name
+	isClient := kind == "client.Client" || kind == "delegate.HTTPClient"
+	switch {
+	case kind == "poller.Poller" && method == "SetFilter" && len(n.Args) == 1:
+		r.setFilter(n, f)
+	case kind == "router.Router" && method == "Routes":
+		r.put(f.Sel, "Types")
+	case kind == "router.Router" && method == "Route":
+		r.mark("a router has no Route: the router is an http.Handler that runs the handler of a task; to run one handler, use the map of the routes")
+	case isClient && method == "RegisterCapacity" && len(n.Args) == 3:
+		r.registerCapacity(n, f)
+	case isClient && method == "GetTaskEvents" && len(n.Args) == 2:
+		r.put(n, r.textOf(f.X)+".Poll("+r.arguments(n.Args)+", "+r.qualified("client.PollQuery")+"{})")
+	case isClient && method == "Acquire" && len(n.Args) == 3:
+		r.put(n.Args[2], r.qualified("task.Event")+"{TaskID: "+r.textOf(n.Args[2])+"}")
+	case isClient && (method == "SendStatus" || method == "SendRunnerStatus") && len(n.Args) == 4:
+		runner := ""
+		if method == "SendRunnerStatus" {
+			runner = ", RunnerResponse: true"
+		}
+		r.put(f.Sel, "Respond")
+		r.put(n.Args[2], "&"+r.qualified("task.Task")+"{ID: "+r.textOf(n.Args[2])+runner+"}")
+	}
+}
+
+// registerCapacity rewrites the capacity, a struct before, to the number of stages.
+func (r *rewriter) registerCapacity(n *ast.CallExpr, f *ast.SelectorExpr) {
+	capacity := n.Args[2]
+	if u, ok := capacity.(*ast.UnaryExpr); ok && u.Op == token.AND {
+		capacity = u.X
+	}
+	lit, ok := capacity.(*ast.CompositeLit)
+	if !ok || len(lit.Elts) != 1 {
+		r.mark("ReportCapacity takes the number of stages: pass that instead of the struct")
+		r.put(f.Sel, "ReportCapacity")
+		return
+	}
+	value := lit.Elts[0]
+	if kv, ok := value.(*ast.KeyValueExpr); ok {
+		value = kv.Value
+	}
+	r.put(f.Sel, "ReportCapacity")
+	r.put(n.Args[2], r.textOf(value))
+}
+
+// setFilter rewrites a filter that is set while the poller polls. One that refuses inits is a
+// maintenance.
+func (r *rewriter) setFilter(n *ast.CallExpr, f *ast.SelectorExpr) {
+	x := r.textOf(f.X)
+	if name, ok := n.Args[0].(*ast.Ident); ok && name.Name == "nil" {
+		r.put(n, x+`.SetMaintenance("")`)
+		return
+	}
+	if lit, ok := n.Args[0].(*ast.FuncLit); ok && r.refusesTypes(lit.Body.List) {
+		r.put(n, x+`.SetMaintenance("maintenance mode")`)
+		return
+	}
+	r.mark("a filter cannot change while the poller polls: use poller.WithFilter with a func(task.Event) error, or SetMaintenance with a reason to take no new stages")
+}
+
+// refusesTypes reports whether a filter compares the task's type with the types of inits, and refuses
+// them.
+func (r *rewriter) refusesTypes(body []ast.Stmt) bool {
+	if len(body) != 1 {
+		return false
+	}
+	ret, ok := body[0].(*ast.ReturnStmt)
+	return ok && len(ret.Results) == 1 && r.refusesInits(ret.Results[0])
+}
+
+func (r *rewriter) refusesInits(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return r.refusesInits(e.X)
+	case *ast.BinaryExpr:
+		if e.Op == token.LAND {
+			return r.refusesInits(e.X) && r.refusesInits(e.Y)
+		}
+		s, ok := e.X.(*ast.SelectorExpr)
+		return ok && e.Op == token.NEQ && s.Sel.Name == "TaskType" && strings.Contains(strings.ToLower(r.textOf(e.Y)), "init")
+	}
+	return false
+}
