@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // The accounts of the arena.
@@ -41,11 +41,11 @@ type arena struct {
 	manager *exec.Cmd
 	http    *http.Client
 
-	held     manager.Stage // a stage of the victim that runs all the time
-	heldKey  string        // the key of its step's log
-	heldTask string        // the task of its step
-	delegate string        // the victim's delegate
-	streams  []io.Closer   // open event streams of the hostile account
+	held     api.Stage   // a stage of the victim that runs all the time
+	heldKey  string      // the key of its step's log
+	heldTask string      // the task of its step
+	delegate string      // the victim's delegate
+	streams  []io.Closer // open event streams of the hostile account
 }
 
 // attackKind is one way to attack. A try returns a description of its success, or an empty string.
@@ -177,7 +177,7 @@ func (a *arena) startDelegate(account, secret string) {
 
 // delegateOf waits for the registration of an account's delegate.
 func (a *arena) delegateOf(account string) string {
-	var list struct{ Delegates []manager.Delegate }
+	var list struct{ Delegates []api.Delegate }
 	require.Eventually(a.t, func() bool {
 		_, body := a.do(account, http.MethodGet, "/api/delegates?accountId="+account, "")
 		return json.Unmarshal([]byte(body), &list) == nil && len(list.Delegates) > 0
@@ -239,7 +239,7 @@ func (a *arena) holdStage() {
 	require.Equal(a.t, http.StatusAccepted, status, body)
 	require.Eventually(a.t, func() bool {
 		_, body = a.do(preyAccount, http.MethodGet, "/api/stages/held?accountId=victim", "")
-		return json.Unmarshal([]byte(body), &a.held) == nil && len(a.held.Steps) == 1 && a.held.Steps[0].Status == manager.Running
+		return json.Unmarshal([]byte(body), &a.held) == nil && len(a.held.Steps) == 1 && a.held.Steps[0].Status == api.Running
 	}, time.Minute, 50*time.Millisecond, "%s", body)
 	a.heldKey, a.heldTask = a.held.Steps[0].LogKey, a.held.Steps[0].TaskID
 }
@@ -247,9 +247,9 @@ func (a *arena) holdStage() {
 // endHeld checks that the attacks have not reached the victim's stage.
 func (a *arena) endHeld() {
 	_, body := a.do(preyAccount, http.MethodGet, "/api/stages/held?accountId=victim", "")
-	var st manager.Stage
+	var st api.Stage
 	require.NoError(a.t, json.Unmarshal([]byte(body), &st))
-	assert.Equal(a.t, manager.Running, st.Steps[0].Status, "an attack ended the victim's step")
+	assert.Equal(a.t, api.Running, st.Steps[0].Status, "an attack ended the victim's step")
 	status, body := a.do(preyAccount, http.MethodPost, "/api/stages/held/abort?accountId=victim", "")
 	assert.Equal(a.t, http.StatusOK, status, body)
 	_, _ = a.do(preyAccount, http.MethodGet, "/api/stages/held?accountId=victim&wait=60", "")
@@ -307,13 +307,13 @@ func (a *arena) measureVictim(most int, stop <-chan struct{}) (v victimTimes) {
 		begin := time.Now()
 		_, body := a.do(preyAccount, http.MethodPost, "/api/stages?accountId=victim",
 			`{"steps":[{"id":"one","data":{"run":{"entrypoint":["sh","-c"],"commands":["echo tick"]}}}]}`)
-		var st manager.Stage
+		var st api.Stage
 		if err := json.Unmarshal([]byte(body), &st); err != nil || st.ID == "" {
 			a.t.Errorf("the victim cannot submit: %s", body)
 			return v
 		}
 		_, body = a.do(preyAccount, http.MethodGet, "/api/stages/"+st.ID+"?accountId=victim&wait=60", "")
-		if err := json.Unmarshal([]byte(body), &st); err != nil || st.Status != manager.Success {
+		if err := json.Unmarshal([]byte(body), &st); err != nil || st.Status != api.Success {
 			a.t.Errorf("a stage of the victim: %s", body)
 			return v
 		}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // heldSecret is the secret of the stage that hostile steps of the same delegate try to read.
@@ -57,12 +57,12 @@ func (a *arena) stepAttacks() []stepAttack {
 	status, body := a.do(preyAccount, http.MethodPost, "/api/stages?accountId=victim", `{"id":"hostile-steps","steps":[`+strings.Join(steps, ",")+`]}`)
 	require.Equal(a.t, http.StatusAccepted, status, body)
 	_, body = a.do(preyAccount, http.MethodGet, "/api/stages/hostile-steps?accountId=victim&wait=60", "")
-	var st manager.Stage
+	var st api.Stage
 	require.NoError(a.t, json.Unmarshal([]byte(body), &st))
 	require.True(a.t, st.Status.Ended(), body)
 	var all []stepAttack
 	for i, s := range st.Steps {
-		all = append(all, stepAttack{names[i], s.Status != manager.Success})
+		all = append(all, stepAttack{names[i], s.Status != api.Success})
 	}
 	return all
 }

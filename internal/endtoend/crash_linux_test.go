@@ -28,6 +28,7 @@ import (
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -66,7 +67,7 @@ type scene struct {
 	bystander, network string
 	submitted          int
 	stages             []string // stages that the manager has not ended yet
-	ends               map[manager.Status]int
+	ends               map[api.Status]int
 	cmd                *exec.Cmd
 	stdin              io.WriteCloser
 	stdout             *bufio.Scanner
@@ -85,7 +86,7 @@ func newScene(t *testing.T) *scene {
 func newSceneOn(t *testing.T, engine *testbed.Engine, host string) *scene {
 	t.Helper()
 	s := &scene{
-		t: t, ends: map[manager.Status]int{}, engine: engine, host: host, dir: t.TempDir(), token: fmt.Sprintf("7%08d", rand.N(100_000_000)),
+		t: t, ends: map[api.Status]int{}, engine: engine, host: host, dir: t.TempDir(), token: fmt.Sprintf("7%08d", rand.N(100_000_000)),
 	}
 	s.name = "crash-test-" + s.token
 	require.NoError(t, os.Chmod(s.dir, 0o711)) //nolint:gosec // steps get through
@@ -155,11 +156,11 @@ func (s *scene) step(id, image, script string) stage.Step {
 
 func (s *scene) submitSteps(steps ...stage.Step) {
 	s.submitted++
-	req := manager.StageRequest{ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted), Infra: s.infra}
+	req := api.StageRequest{ID: fmt.Sprintf("crash-%s-%d", s.token, s.submitted), Infra: s.infra}
 	for _, step := range steps {
 		data, err := json.Marshal(step)
 		require.NoError(s.t, err)
-		req.Steps = append(req.Steps, manager.StepRequest{ID: step.ID, Data: data})
+		req.Steps = append(req.Steps, api.StepRequest{ID: step.ID, Data: data})
 	}
 	st, err := s.manager.SubmitStage(s.t.Context(), account, req)
 	require.NoError(s.t, err)
@@ -366,7 +367,7 @@ func (s *scene) faultPoints(w infrastructure, stages, least int) map[string]int 
 	s.work()
 	s.expect("working")
 	s.awaitStageEnds()
-	require.Equal(s.t, map[manager.Status]int{manager.Success: stages}, s.ends)
+	require.Equal(s.t, map[api.Status]int{api.Success: stages}, s.ends)
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))
 	require.True(s.t, s.stdout.Scan())
 	var points map[string]int
@@ -379,7 +380,7 @@ func (s *scene) faultPoints(w infrastructure, stages, least int) map[string]int 
 
 // finish lets a last delegate work until every stage has ended and no resource is left. Then
 // it drains the delegate. It returns the number of stages by status.
-func (s *scene) finish(w infrastructure) map[manager.Status]int {
+func (s *scene) finish(w infrastructure) map[api.Status]int {
 	s.t.Helper()
 	w.start(orders{})
 	w.assertClean("after the last kill", late)

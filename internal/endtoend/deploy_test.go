@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -69,8 +70,8 @@ func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	)
 	st, err := m.WaitStage(t.Context(), account, first)
 	require.NoError(t, err)
-	require.Equal(t, manager.Success, st.Status, "%+v", st)
-	require.Equal(t, []stage.Output{{Key: "GOT", Value: "hello", Type: stage.OutputString}}, st.Steps[2].Outputs)
+	require.Equal(t, api.Success, st.Status, "%+v", st)
+	require.Equal(t, []api.Output{{Key: "GOT", Value: "hello", Type: stage.OutputString}}, st.Steps[2].Outputs)
 	requireNoPods(t, c, stages)
 
 	// The second stage runs when the delegate is told to end.
@@ -85,7 +86,7 @@ func TestTheDelegateOfTheChartRunsStages(t *testing.T) {
 	kubectl("-n", own, "scale", "statefulset/ci", "--replicas=0")
 	st, err = m.WaitStage(t.Context(), account, second)
 	require.NoError(t, err)
-	require.Equal(t, manager.Success, st.Status, "%+v", st)
+	require.Equal(t, api.Success, st.Status, "%+v", st)
 	kubectl("-n", own, "wait", "--for=delete", "pod/ci-0", "--timeout=90s")
 	requireNoPods(t, c, stages)
 	uninstallChart(t, c, own, stages)
@@ -109,7 +110,7 @@ func TestAnUninstalledDelegateLeavesNothing(t *testing.T) {
 	requireNoPods(t, c, stages)
 	st, err := m.WaitStage(t.Context(), account, id)
 	require.NoError(t, err)
-	require.Equal(t, manager.Failure, st.Status, "%+v", st)
+	require.Equal(t, api.Failure, st.Status, "%+v", st)
 	out, err = c.Kubectl(t, "-n", own, "wait", "--for=delete", "pod/ci-0", "--timeout=100s")
 	require.NoError(t, err, out)
 }
@@ -185,11 +186,11 @@ func shell(script string) stage.Run {
 // submitPods submits a stage that runs in a pod.
 func submitPods(t *testing.T, m *manager.Manager, selectors []string, steps ...stage.Step) string {
 	t.Helper()
-	req := manager.StageRequest{Infra: "kubernetes", Selectors: selectors}
+	req := api.StageRequest{Infra: "kubernetes", Selectors: selectors}
 	for _, s := range steps {
 		data, err := json.Marshal(s)
 		require.NoError(t, err)
-		req.Steps = append(req.Steps, manager.StepRequest{ID: s.ID, Data: data})
+		req.Steps = append(req.Steps, api.StepRequest{ID: s.ID, Data: data})
 	}
 	st, err := m.SubmitStage(t.Context(), account, req)
 	require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -55,15 +55,15 @@ settings: {POLL_INTERVAL_MILLISECS: 200}
 	)
 	st, err := m.WaitStage(t.Context(), account, id)
 	require.NoError(t, err)
-	require.Equal(t, manager.Success, st.Status, "%+v", st)
-	require.Equal(t, []stage.Output{
+	require.Equal(t, api.Success, st.Status, "%+v", st)
+	require.Equal(t, []api.Output{
 		{Key: "GOT", Value: "hello", Type: stage.OutputString}, {Key: "WHO", Value: "2000:3000", Type: stage.OutputString},
 	}, st.Steps[1].Outputs)
 
 	id = submitPods(t, m, nil, stage.Step{ID: "root", Image: c.Image, User: "0", Run: shell("echo RAN")})
 	st, err = m.WaitStage(t.Context(), account, id)
 	require.NoError(t, err)
-	require.Equal(t, manager.Failure, st.Status, "%+v", st)
+	require.Equal(t, api.Failure, st.Status, "%+v", st)
 	require.Contains(t, st.Steps[0].Error, `Pod Security level "restricted"`)
 	out, err = c.Kubectl(t, "-n", namespace, "delete", "statefulset/ci", "--wait=false")
 	require.NoError(t, err, out)

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // roundsVariable sets how many times each calamity happens. The default is once.
@@ -133,7 +133,7 @@ func TestKillsOfTheEngineLeaveNothing(t *testing.T) {
 	for _, c := range ahead {
 		future <- c
 	}
-	total := tally{ends: map[manager.Status]int{}}
+	total := tally{ends: map[api.Status]int{}}
 	begin := time.Now()
 	t.Run("lanes", func(t *testing.T) {
 		for lane := range lanes {
@@ -159,7 +159,7 @@ func TestKillsOfTheEngineLeaveNothing(t *testing.T) {
 // tally sums the results of the lanes.
 type tally struct {
 	mu                sync.Mutex
-	ends              map[manager.Status]int
+	ends              map[api.Status]int
 	submitted, ruined int
 }
 
@@ -282,7 +282,7 @@ func (s *engineScene) last() {
 	ends, interfaces := maps.Clone(s.ends), s.private.Interfaces()
 	s.fill()
 	s.awaitStageEnds()
-	require.Equal(s.t, ends[manager.Success]+atOnce, s.ends[manager.Success], "%v", s.ends)
+	require.Equal(s.t, ends[api.Success]+atOnce, s.ends[api.Success], "%v", s.ends)
 	s.awaitClean("at the end", 0)
 	require.Subset(s.t, interfaces, s.private.Interfaces(), "interfaces that were made without a crash")
 	require.NoError(s.t, s.cmd.Process.Signal(syscall.SIGTERM))

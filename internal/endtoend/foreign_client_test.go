@@ -18,6 +18,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task"
 )
 
@@ -193,9 +194,9 @@ func TestAForeignClientRunsOurStages(t *testing.T) {
 		"fine,silent":  "TIMEOUT SUCCESS SUCCESS TIMEOUT SUCCESS",
 		"breaks,fails": "FAILURE SUCCESS FAILURE SKIPPED SUCCESS",
 	} {
-		req := manager.StageRequest{ID: strings.ReplaceAll(steps, ",", "-")}
+		req := api.StageRequest{ID: strings.ReplaceAll(steps, ",", "-")}
 		for id := range strings.SplitSeq(steps, ",") {
-			req.Steps = append(req.Steps, manager.StepRequest{ID: id, Timeout: 500})
+			req.Steps = append(req.Steps, api.StepRequest{ID: id, TimeoutMS: 500})
 		}
 		_, err := m.SubmitStage(ctx, account, req)
 		require.NoError(t, err)
@@ -209,21 +210,21 @@ func TestAForeignClientRunsOurStages(t *testing.T) {
 	require.NoError(t, err)
 	exotic, err = m.WaitTask(ctx, account, exotic.ID)
 	require.NoError(t, err)
-	assert.Equal(t, manager.Timeout, exotic.Status, "a foreign client drops a type without a route, and the manager's own time-out ends it")
+	assert.Equal(t, api.Timeout, exotic.Status, "a foreign client drops a type without a route, and the manager's own time-out ends it")
 	assert.Zero(t, m.Delegates(account)[0].Stages)
 
-	_, err = m.SubmitStage(ctx, account, manager.StageRequest{ID: "dies", Steps: []manager.StepRequest{{ID: "silent"}}})
+	_, err = m.SubmitStage(ctx, account, api.StageRequest{ID: "dies", Steps: []api.StepRequest{{ID: "silent"}}})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
 		st, err := m.Stage(account, "dies")
-		return err == nil && st.Steps[0].Status == manager.Running
+		return err == nil && st.Steps[0].Status == api.Running
 	}, 10*time.Second, time.Millisecond)
 	stop() // without unregistering
 	dies, err := m.WaitStage(ctx, account, "dies")
 	require.NoError(t, err)
-	assert.Equal(t, manager.Failure, dies.Status)
+	assert.Equal(t, api.Failure, dies.Status)
 	assert.Contains(t, dies.Error, `the delegate "foreign" is lost`)
-	assert.Equal(t, manager.DelegateLost, m.Delegates(account)[0].State)
+	assert.Equal(t, "LOST", m.Delegates(account)[0].State)
 	assert.Zero(t, m.Delegates(account)[0].Stages)
 	for id, n := range f.ran {
 		assert.Equal(t, 1, n, "%s ran again", id)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // heldScene is a bundled manager, which the test may kill, and a bundled delegate.
@@ -80,7 +80,7 @@ func (s *heldScene) killManager() {
 }
 
 // stage makes a call about a stage and returns its state.
-func (s *heldScene) stage(method, path, body string) (st manager.Stage) {
+func (s *heldScene) stage(method, path, body string) (st api.Stage) {
 	s.t.Helper()
 	answer := s.call(s.t, method, "/api/stages"+path+"?accountId=acc", body)
 	require.NoError(s.t, json.Unmarshal(answer, &st), "%s", answer)
@@ -88,7 +88,7 @@ func (s *heldScene) stage(method, path, body string) (st manager.Stage) {
 }
 
 // ended waits until a stage has ended.
-func (s *heldScene) ended(id string) (st manager.Stage) {
+func (s *heldScene) ended(id string) (st api.Stage) {
 	s.t.Helper()
 	require.Eventually(s.t, func() bool {
 		st = s.stage(http.MethodGet, "/"+id, "")
@@ -134,14 +134,14 @@ func TestAHeldStageSurvivesTheDeathOfTheManager(t *testing.T) {
 	}, 3*time.Minute, 50*time.Millisecond)
 	assert.Equal(t, map[string]string{"VERSION": "1.2.3"}, st.Steps[0].OutputVars)
 	assert.Equal(t, 3, st.Steps[1].ExitCode)
-	assert.Equal(t, manager.FailureExitCode, st.Steps[1].FailureKind)
+	assert.Equal(t, api.FailureExitCode, st.Steps[1].FailureKind)
 	require.True(t, st.Open)
 
 	s.stage(http.MethodPost, "/held/steps", `{"steps":[`+hostStep("count", "cat runs", "")+`]}`)
 	s.stage(http.MethodPost, "/held/finish", "")
 	st = s.ended("held")
-	assert.Equal(t, manager.FailureExitCode, st.FailureKind)
-	assert.Equal(t, manager.Success, st.Cleanup.Status)
+	assert.Equal(t, api.FailureExitCode, st.FailureKind)
+	assert.Equal(t, api.Success, st.Cleanup.Status)
 	assert.Equal(t, "ran\nran\n", s.log(t, "held/count"), "each step ran once, and the log's token was valid")
 	assert.Empty(t, filesBelow(t, filepath.Join(s.dir, "work")))
 }
@@ -153,12 +153,12 @@ func TestNothingOfAHeldStageIsLeftAfterItsHolderDied(t *testing.T) {
 	s.stage(http.MethodPost, "/held/steps", `{"steps":[`+hostStep("long", "touch here; sleep 3600", "")+`]}`)
 	require.Eventually(t, func() bool {
 		st := s.stage(http.MethodPost, "/held/renew", "")
-		return st.Steps[0].Status == manager.Running
+		return st.Steps[0].Status == api.Running
 	}, 3*time.Minute, 50*time.Millisecond)
 	st := s.ended("held")
-	assert.Equal(t, manager.Failure, st.Status)
-	assert.Equal(t, manager.FailureLeaseEnded, st.FailureKind)
-	assert.Equal(t, manager.Aborted, st.Steps[0].Status)
-	assert.Equal(t, manager.Success, st.Cleanup.Status)
+	assert.Equal(t, api.Failure, st.Status)
+	assert.Equal(t, api.FailureLeaseEnded, st.FailureKind)
+	assert.Equal(t, api.Aborted, st.Steps[0].Status)
+	assert.Equal(t, api.Success, st.Cleanup.Status)
 	assert.Empty(t, filesBelow(t, filepath.Join(s.dir, "work")))
 }

@@ -96,6 +96,7 @@ var mayImport = map[string][]string{
 	"driver/drivertest":            {"driver", "task/stage"},
 	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/envelope", "internal/outcome", "internal/sealed", "internal/taskkind"},
 	"driver/local":                 {"driver", "driver/local/host"},
+	"driver/local/host/supervisor": {"driver/local/host/internal/supervisor"},
 	"driver/local/host":            {"driver", "task/stage", "secrets", "driver/local/internal/steps", "internal/artifact", "internal/gitremote", "internal/process", "internal/recorded"},
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
 	"driver/local/internal/steps":  {"driver", "task/stage", "internal/handover", "internal/recorded"},
@@ -112,32 +113,38 @@ var mayImport = map[string][]string{
 	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers", "internal/outcome"},
 	"router/tracing": {"task", "internal/answers", "internal/outcome", "internal/taskkind"},
 
-	"client":                {"task", "internal/retryafter", "internal/token"},
-	"client/drone":          {"client", "task"},
-	"client/clienttest":     {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/taskkind", "internal/token"},
-	"internal/clientfaults": {"client/clienttest", "task"},
+	"client":                 {"task", "internal/retryafter", "internal/token"},
+	"client/drone":           {"client", "client/drone/yaml", "task", "task/stage", "task/capacity", "logger", "internal/atomicfile"},
+	"client/drone/dronetest": {},
+	"client/drone/yaml":      {"task/stage"},
+	"client/clienttest":      {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/taskkind", "internal/token"},
+	"internal/clientfaults":  {"client/clienttest", "task"},
 
 	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/taskkind"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/envelope", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
+	"manager":                              {"manager/api", "manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/envelope", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
+	"manager/api":                          {"internal/retryafter"},
+	"manager/web":                          {"manager/api"},
+	"manager/web/oidc":                     {"manager/api", "manager/web"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/logservice"},
 	"manager/logservice":                   {"logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},
 	"manager/internal/queue":               {"task", "task/stage"},
 	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader", "internal/retryafter"},
-	"manager/internal/queuetest":           {"manager", "manager/internal/journal", "task", "internal/token"},
+	"manager/internal/queuetest":           {"manager", "manager/api", "manager/internal/journal", "task", "internal/token"},
 	"manager/internal/journal":             {},
 	"manager/internal/journal/journaltest": {"manager/internal/journal"},
 	"manager/internal/logservicetest":      {"manager/logservice"},
 	"manager/internal/chaos":               {},
 
-	"manager/pipeline":                     {"manager", "task", "task/stage"},
+	"manager/pipeline":                     {"manager", "manager/api", "logger", "task", "task/stage", "internal/token"},
 	"manager/pipeline/internal/definition": {"manager/pipeline/internal/expression"},
 	"manager/pipeline/internal/expression": {},
 	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},
-	"manager/pipeline/internal/steps":      {"manager", "manager/pipeline/internal/engine", "manager/pipeline/internal/expression", "task", "task/stage"},
+	"manager/pipeline/internal/steps":      {"manager/api", "manager/pipeline/internal/definition", "manager/pipeline/internal/engine", "manager/pipeline/internal/expression", "task", "task/stage"},
 	"manager/pipeline/internal/store":      {},
+	"manager/pipeline/streams":             {"manager/pipeline/internal/store", "manager/redis"},
 	"manager/pipeline/internal/trigger":    {},
 
 	"internal/answers":    {},
@@ -215,8 +222,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 37
-	mostNames              = 538
+	mostPackages           = 44
+	mostNames              = 614
 	mostDirectRequirements = 25 // of the root module
 )
 

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // everywhere is a stage with the features that stages commonly use.
@@ -76,23 +76,23 @@ func TestTheSameStageOnEveryInfrastructure(t *testing.T) {
 	assert.Empty(t, strings.TrimSpace(pods), "left in the cluster")
 }
 
-func checkEverywhere(t *testing.T, p *programs, st manager.Stage) {
+func checkEverywhere(t *testing.T, p *programs, st api.Stage) {
 	t.Helper()
-	require.Equal(t, manager.Success, st.Init.Status, st.Init.Error)
+	require.Equal(t, api.Success, st.Init.Status, st.Init.Error)
 	logs := map[string]string{}
 	for _, s := range st.Steps {
 		if s.LogKey != "" {
 			logs[s.ID] = p.log(t, s.LogKey)
 		}
 	}
-	assert.Equal(t, manager.Failure, st.Status)
+	assert.Equal(t, api.Failure, st.Status)
 	assert.Equal(t, `step "fail": exit code 3`, st.Error)
 	var ended []string
 	for _, s := range st.Steps {
 		ended = append(ended, s.ID+" "+string(s.Status))
 	}
 	require.Equal(t, []string{"build SUCCESS", "service SUCCESS", "test SUCCESS", "fail FAILURE", "after SUCCESS"}, ended, "%v", logs)
-	assert.Equal(t, manager.Success, st.Cleanup.Status, st.Cleanup.Error)
+	assert.Equal(t, api.Success, st.Cleanup.Status, st.Cleanup.Error)
 	test := st.Steps[2]
 	assert.Equal(t, "42", test.OutputVars["sum"])
 	assert.Equal(t, "artifact\n", string(test.Artifact))

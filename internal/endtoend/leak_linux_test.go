@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Rules S1-S5: the bundled programs run stages whose scripts transform and print their secrets
@@ -66,7 +66,7 @@ func TestNoSecretLeaks(t *testing.T) {
 	vars[huntVariable] = h.processes.marker
 
 	t.Run("stages", func(t *testing.T) {
-		start := func(request object, check func(*testing.T, manager.Stage)) {
+		start := func(request object, check func(*testing.T, api.Stage)) {
 			id := request["id"].(string)
 			engine.LeavesNothing(t, id)
 			t.Run(id, func(t *testing.T) {
@@ -78,34 +78,34 @@ func TestNoSecretLeaks(t *testing.T) {
 				check(t, s.run(t, request, abort))
 			})
 		}
-		start(onTheHost(t, values, vars, plugins), func(t *testing.T, st manager.Stage) {
+		start(onTheHost(t, values, vars, plugins), func(t *testing.T, st api.Stage) {
 			checkSaid(t, s, st, map[string]string{
 				"bash": "SUCCESS", "dash": "SUCCESS", "give": "SUCCESS", "later": "SUCCESS", "nowhere": "FAILURE", "noprogram": "FAILURE",
 				"fails": "FAILURE", "hangs": "TIMEOUT", "unready": "TIMEOUT", "serves": "SUCCESS", "unresolved": "FAILURE",
 				"plugin": "FAILURE", "noplugin": "FAILURE",
 			})
 		})
-		start(inContainers(t, values, vars, open, talks), func(t *testing.T, st manager.Stage) {
+		start(inContainers(t, values, vars, open, talks), func(t *testing.T, st api.Stage) {
 			checkSaid(t, s, st, map[string]string{
 				"say": "SUCCESS", "give": "SUCCESS", "later": "SUCCESS", "fails": "FAILURE", "noprogram": "FAILURE", "hangs": "TIMEOUT",
 				"unready": "TIMEOUT", "serves": "SUCCESS", "talking": "FAILURE", "refused": "FAILURE", "pulled": "SUCCESS",
 			})
 		})
 		for _, c := range clones(t, values, vars, git) {
-			start(c, func(t *testing.T, st manager.Stage) {
-				want := manager.Success
+			start(c, func(t *testing.T, st api.Stage) {
+				want := api.Success
 				if !strings.HasSuffix(st.ID, "-auth") && !strings.HasSuffix(st.ID, "-url") {
-					want = manager.Failure
+					want = api.Failure
 				}
 				assert.Equal(t, want, st.Status, st.Error)
 			})
 		}
-		start(brokenInit(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Failure, st.Init.Status) })
-		start(labelled(t, values, vars), func(t *testing.T, st manager.Stage) {
-			assert.Equal(t, manager.Failure, st.Init.Status)
+		start(brokenInit(t, values, vars), func(t *testing.T, st api.Stage) { assert.Equal(t, api.Failure, st.Init.Status) })
+		start(labelled(t, values, vars), func(t *testing.T, st api.Stage) {
+			assert.Equal(t, api.Failure, st.Init.Status)
 			assert.Contains(t, st.Error, `label "team" of network.labels shows a secret`)
 		})
-		start(aborted(t, values, vars), func(t *testing.T, st manager.Stage) { assert.Equal(t, manager.Aborted, st.Status) })
+		start(aborted(t, values, vars), func(t *testing.T, st api.Stage) { assert.Equal(t, api.Aborted, st.Status) })
 		t.Run("protocol 2", func(t *testing.T) {
 			t.Parallel()
 			s.protocol2(t, second, values)

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // onHold returns a channel that is closed when the waiting step of that name has been
@@ -77,7 +77,7 @@ func (s *site) crash(t *testing.T, d *exec.Cmd, values map[string]string, vars o
 	})
 	st := s.run(t, l.request(), nil)
 	running.Wait()
-	assert.Equal(t, manager.Success, st.Status, "%s %+v", st.Error, st.Steps)
+	assert.Equal(t, api.Success, st.Status, "%s %+v", st.Error, st.Steps)
 	assert.Contains(t, s.log(t, "crashed/survives"), "it survived")
 }
 

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // site is a manager, and the directory with all files of the manager and its delegates: work
@@ -218,7 +218,7 @@ func (s *site) log(t *testing.T, key string) string {
 }
 
 // run submits a stage and waits for its end. If abort is closed before, it aborts the stage.
-func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) (st manager.Stage) {
+func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) (st api.Stage) {
 	body, err := json.Marshal(request)
 	require.NoError(t, err)
 	answer := s.call(t, http.MethodPost, "/api/stages?accountId="+s.account, string(body))
@@ -230,7 +230,7 @@ func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) 
 		})
 	}
 	for begun := time.Now(); ; {
-		st = manager.Stage{}
+		st = api.Stage{}
 		if !assert.NoError(t, json.Unmarshal(answer, &st), "%s", answer) || !assert.Less(t, time.Since(begun), 2*time.Minute, "%s", answer) {
 			t.FailNow()
 		}
@@ -239,7 +239,7 @@ func (s *site) run(t *testing.T, request map[string]any, abort <-chan struct{}) 
 		}
 		answer = s.call(t, http.MethodGet, "/api/stages/"+id+"?wait=20&accountId="+s.account, "")
 	}
-	for _, part := range append([]manager.StepState{st.Init, st.Cleanup}, st.Steps...) {
+	for _, part := range append([]api.StepState{st.Init, st.Cleanup}, st.Steps...) {
 		if part.LogKey != "" {
 			s.log(t, part.LogKey)
 		}

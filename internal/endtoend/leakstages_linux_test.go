@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // object is a JSON object in a request.
@@ -228,7 +228,7 @@ func aborted(t *testing.T, values map[string]string, vars object) object {
 }
 
 // checkSaid checks that a stage has printed the secrets, so that there was something to find.
-func checkSaid(t *testing.T, s *site, st manager.Stage, ends map[string]string) {
+func checkSaid(t *testing.T, s *site, st api.Stage, ends map[string]string) {
 	t.Helper()
 	statuses := map[string]string{}
 	for _, step := range st.Steps {
@@ -241,5 +241,5 @@ func checkSaid(t *testing.T, s *site, st manager.Stage, ends map[string]string) 
 	}
 	errs, _ := json.Marshal(st.Steps)
 	assert.Equal(t, ends, statuses, "%s: %s %s", st.ID, st.Error, errs[:min(len(errs), 4000)])
-	assert.Equal(t, manager.Success, st.Cleanup.Status)
+	assert.Equal(t, api.Success, st.Cleanup.Status)
 }

@@ -57,7 +57,7 @@ var tools = []tool{
 	{"base64 with CRLF", `printf 'text %s' "$S" | base64 | sed 's/$/\r/'`, "base64"},
 	{"xxd -p", `for n in 0 7 15 26; do printf "%${n}s%s and more" "" "$S" | xxd -p; done; printf %s "$S" | xxd -p -u -c 16`, "xxd"},
 	{"od, joined", `printf %s "$S" | od -An -v -tx1 | tr -d ' \n'`, "od"},
-	{"xxd", dumpsWith("xxd", "xxd -u", "xxd -g1", "xxd -g4", "xxd -g0", "xxd -e", "xxd -c 11", "xxd -c 32 -g 8"), "xxd"},
+	{"xxd", dumpsWith("xxd", "xxd -u", "xxd -g1", "xxd -g4", "xxd -g0", "xxd -e", "xxd -b", "xxd -i", "xxd -c 11", "xxd -c 32 -g 8"), "xxd"},
 	{"od", dumpsWith("od", "od -v", "od -x", "od -An -tx1", "od -tx1z", "od -c", "od -An -c", "od -b", "od -Ax -tx4", "od -tx8 -An", "od -to4", "od -tx1 -c"), "od"},
 	{"hexdump", dumpsWith("hexdump", "hexdump -C", "hexdump -c", "hexdump -b", "hexdump -o", "hexdump -x"), "hexdump"},
 	{"dumps with CRLF", `printf 'text %s' "$S" | hexdump -C | sed 's/$/\r/'`, "hexdump"},
@@ -105,8 +105,6 @@ var unseen = []tool{
 	{"base32", `printf %s "$S" | base32`, "base32"},
 	{"separated digits", `printf %s "$S" | od -An -v -tx1 | tr -s ' \n' ':'`, "od"},
 	{"dump in decimal numbers", `printf %s "$S" | od -tu1`, "od"},
-	{"dump in bits", `printf %s "$S" | xxd -b`, "xxd"},
-	{"dump for C", `printf %s "$S" | xxd -i`, "xxd"},
 	{"with line numbers", `printf 'text %s' "$S" | base64 -w20 | cat -n`, "cat"},
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Rule L2: the log service is away from before a step until after the cleanup of its stage, and
@@ -24,8 +24,8 @@ func TestALogOutlivesAnOutageAndAKillOfTheDelegate(t *testing.T) {
 	begun := time.Now()
 	st := s.run(t, "outage", `{"steps": [{"id": "print", "data": {"run": {"entrypoint": ["sh", "-c"], "commands": ["seq 1 20000"]}}}]}`)
 	t.Logf("the stage took %s", time.Since(begun))
-	require.Equal(t, manager.Success, st.Status, st.Error)
-	require.Equal(t, manager.Success, st.Cleanup.Status)
+	require.Equal(t, api.Success, st.Status, st.Error)
+	require.Equal(t, api.Success, st.Cleanup.Status)
 	kill()
 	kept, err := filepath.Glob(filepath.Join(s.dir, "ledger", "logs", "*.log"))
 	require.NoError(t, err)

@@ -30,18 +30,26 @@ var surroundings = map[string][2]string{
 	"poller.WithFilter(": {`
 		import ("errors"; "github.com/delegate-io/dlite/poller"; "github.com/delegate-io/dlite/task")
 		func _(busy func() bool) any { return `, `}`},
+	"slots := capacity.NewSlots(4)": {`
+		import (
+			"context"; "github.com/delegate-io/dlite/client/drone"; "github.com/delegate-io/dlite/driver"
+			"github.com/delegate-io/dlite/driver/transaction"; "github.com/delegate-io/dlite/poller"
+			"github.com/delegate-io/dlite/router"; "github.com/delegate-io/dlite/task/capacity"
+		)
+		func _(ctx context.Context, url, secret string, driver driver.Driver) error {`, `
+ return err }`},
 	"type lines struct": {`
 		import ("strings"; "github.com/delegate-io/dlite/logger")
 		var old interface{ Info(args ...any) }
 		`, ``},
 }
 
-// The programs of README.md and of docs/migrating.md compile. The page on migrating also has parts of
+// The programs of README.md, docs/drone.md and docs/migrating.md compile. The page on migrating also has parts of
 // programs, and programs that use harness/dlite, which are left out.
 func TestTheProgramsOfThePagesCompile(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	for page, want := range map[string]int{"README.md": 1, "docs/migrating.md": 5} {
+	for page, want := range map[string]int{"README.md": 1, "docs/migrating.md": 5, "docs/drone.md": 1} {
 		text, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
 		compiled := 0

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // Values of secrets that only the delegate has.
@@ -39,6 +39,7 @@ type pipelineScene struct {
 
 	engine *testbed.Engine
 	forge  *forge
+	bucket *bucket
 	infra  map[string]map[string]string // values for the names between @, by the name of the infrastructure
 }
 
@@ -56,12 +57,15 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 		srv.Start()
 	})}
 	s.forge.addCode(t)
+	s.bucket = startBucket(t, cluster.HostIP)
 	registry := engine.NewRegistry(t, "bot", registryPassword)
 	host, private, _ := strings.Cut(registry.Image, "/")
 	settings := filepath.Join(t.TempDir(), "pipelines.yaml")
 	require.NoError(t, os.WriteFile(settings, fmt.Appendf(nil,
 		"connectors:\n  forge: {kind: git, url: %q, username: bot, password_secret: forge_password}\n"+
-			"  registry: {kind: registry, url: %q, username: bot, password_secret: registry_password}\n", s.forge.URL, "http://"+host), 0o600))
+			"  registry: {kind: registry, url: %q, username: bot, password_secret: registry_password}\n"+
+			"  bucket: {kind: aws, access_key_secret: bucket_access, secret_key_secret: bucket_key}\n"+
+			"cache: {connector: bucket, bucket: caches, endpoint: %q, path_style: true}\n", s.forge.URL, "http://"+host, s.bucket.URL), 0o600))
 	pools := filepath.Join(t.TempDir(), "pools.yaml")
 	require.NoError(t, os.WriteFile(pools, fmt.Appendf(nil, `pools:
   - name: linux
@@ -71,7 +75,8 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 `, guest.QEMU, guest.Kernel, guest.Initrd, guest.Append), 0o600))
 	namespace := cluster.NewNamespace(t)
 	s.programs = startProgramsWith(t, []string{"--pipelines-settings", settings},
-		[]string{"DLITE_SECRET_deploy_key=" + deployKey, "DLITE_SECRET_forge_password=" + s.forge.password, "DLITE_SECRET_registry_password=" + registryPassword},
+		[]string{"DLITE_SECRET_deploy_key=" + deployKey, "DLITE_SECRET_forge_password=" + s.forge.password, "DLITE_SECRET_registry_password=" + registryPassword,
+			"DLITE_SECRET_bucket_access=not-a-real-access-key", "DLITE_SECRET_bucket_key=" + bucketKey},
 		"DRIVERS=local,vm,kubernetes", "MAX_STAGES=32", "VM_POOLS="+pools, "KUBECONFIG="+cluster.Kubeconfig, "KUBERNETES_NAMESPACE="+namespace,
 		"KUBERNETES_AGENT_IMAGE="+cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE="+cluster.Image)
 	s.infra = map[string]map[string]string{
@@ -124,9 +129,9 @@ func (f *forge) addCode(t *testing.T) {
 }
 
 // start starts a run.
-func (s *pipelineScene) start(t *testing.T, r *pipelineRun) pipeline.Run {
+func (s *pipelineScene) start(t *testing.T, r *pipelineRun) api.Run {
 	t.Helper()
-	request := pipeline.Request{YAML: fill(t, "testdata/pipelines/"+r.file+".yaml", s.infra[r.infra], map[string]string{"PORT": freePort(t)})}
+	request := api.RunRequest{YAML: fill(t, "testdata/pipelines/"+r.file+".yaml", s.infra[r.infra], map[string]string{"PORT": freePort(t)})}
 	if r.build != "" {
 		request.Inputs = map[string]string{"pipeline.properties.ci.codebase.build": r.build}
 	}
@@ -135,15 +140,15 @@ func (s *pipelineScene) start(t *testing.T, r *pipelineRun) pipeline.Run {
 	return s.decode(t, s.call(t, http.MethodPost, "/api/runs?accountId="+s.account, string(body)))
 }
 
-func (s *pipelineScene) decode(t *testing.T, answer []byte) pipeline.Run {
+func (s *pipelineScene) decode(t *testing.T, answer []byte) api.Run {
 	t.Helper()
-	var run pipeline.Run
+	var run api.Run
 	require.NoError(t, json.Unmarshal(answer, &run), "%s", answer)
 	return run
 }
 
 // end waits for the end of a run.
-func (s *pipelineScene) end(t *testing.T, run pipeline.Run) pipeline.Run {
+func (s *pipelineScene) end(t *testing.T, run api.Run) api.Run {
 	t.Helper()
 	for begun := time.Now(); run.EndedAt.IsZero(); {
 		require.Less(t, time.Since(begun), 5*time.Minute, "the run does not end:\n%s", reasons(run))
@@ -158,7 +163,7 @@ func (s *pipelineScene) end(t *testing.T, run pipeline.Run) pipeline.Run {
 }
 
 // reasons lists the nodes of a run with the reasons of their statuses.
-func reasons(run pipeline.Run) string {
+func reasons(run api.Run) string {
 	var b strings.Builder
 	for _, n := range run.Nodes {
 		fmt.Fprintln(&b, n.Path, n.Status, n.Reason)
@@ -167,7 +172,7 @@ func reasons(run pipeline.Run) string {
 }
 
 // outcome describes an ended run: each node with its status, results and log.
-func (s *pipelineScene) outcome(t *testing.T, run pipeline.Run) string {
+func (s *pipelineScene) outcome(t *testing.T, run api.Run) string {
 	t.Helper()
 	var b strings.Builder
 	stage := ""
@@ -207,7 +212,7 @@ func (s *pipelineScene) outcome(t *testing.T, run pipeline.Run) string {
 type pipelineRun struct {
 	file, infra    string
 	build, content string // the codebase that the run clones
-	run            pipeline.Run
+	run            api.Run
 }
 
 // check compares the run with the file of its outcome.
@@ -258,11 +263,12 @@ func TestPipelinesEndTheSameWayOnEveryInfrastructure(t *testing.T) {
 		kind, _, _ := strings.Cut(r.build, ":")
 		t.Run(r.file+" "+kind+" "+r.infra, func(t *testing.T) { r.check(t, s) })
 	}
+	t.Run("caches", s.cachesComeBack)
 	s.findNoSecret(t)
 }
 
 // abort aborts a run when its steps left and right are running.
-func (s *pipelineScene) abort(t *testing.T, run pipeline.Run) {
+func (s *pipelineScene) abort(t *testing.T, run api.Run) {
 	t.Helper()
 	for begun := time.Now(); !isRunning(run, "left", "right"); {
 		require.Less(t, time.Since(begun), 3*time.Minute, "%s", reasons(run))
@@ -271,7 +277,7 @@ func (s *pipelineScene) abort(t *testing.T, run pipeline.Run) {
 	s.call(t, http.MethodPost, "/api/runs/"+run.ID+"/abort?accountId="+s.account, "")
 }
 
-func isRunning(run pipeline.Run, steps ...string) bool {
+func isRunning(run api.Run, steps ...string) bool {
 	n := 0
 	for _, node := range run.Nodes {
 		if slices.Contains(steps, node.Identifier) && node.Status == "RUNNING" {
@@ -290,7 +296,7 @@ func (s *pipelineScene) findNoSecret(t *testing.T) {
 			continue // a temporary file
 		}
 		require.NoError(t, err)
-		for _, secret := range []string{deployKey, registryPassword, s.forge.password} {
+		for _, secret := range []string{deployKey, registryPassword, bucketKey, s.forge.password} {
 			assert.NotContains(t, string(text), secret, "rule S1: %s", file)
 		}
 	}

@@ -25,7 +25,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // privateCA is an authority that no system trusts, with one certificate for 127.0.0.1.
@@ -156,7 +156,7 @@ func TestAStageRunsBehindAPrivateAuthorityAndAProxy(t *testing.T) {
 		"init": {"clone": {"url": "%s/ci.git", "branch": "next", "auth": {"username": "ci", "password": "%s"}}},
 		"steps": [{"id": "show", "data": {"run": {"entrypoint": ["sh", "-c"], "commands": ["git log --format=%%s; env; cat .git/config"]}}}]
 	}`, git.URL, git.password))
-	require.Equal(t, manager.Success, st.Status, st.Error)
+	require.Equal(t, api.Success, st.Status, st.Error)
 	log := r.awaitLog(t, st.Steps[0].LogKey)
 	assert.Contains(t, log, "Add the sources\n")
 	assert.NotContains(t, log, proxyPassword)

@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // The projects: third-party code, with its own tests against Redis.
@@ -87,16 +87,16 @@ func TestRealProjectsAreBuiltAndTested(t *testing.T) {
 }
 
 // checkFailed checks the result of a stage whose tests fail.
-func checkFailed(t *testing.T, p *programs, st manager.Stage) {
+func checkFailed(t *testing.T, p *programs, st api.Stage) {
 	t.Helper()
-	assert.Equal(t, manager.Failure, st.Status)
+	assert.Equal(t, api.Failure, st.Status)
 	assert.Equal(t, `step "test": exit code 1`, st.Error)
 	var ended []string
 	for _, s := range st.Steps {
 		ended = append(ended, s.ID+" "+string(s.Status))
 	}
 	assert.Equal(t, []string{"cache SUCCESS", "build SUCCESS", "test FAILURE", "package SKIPPED", "stop SUCCESS"}, ended)
-	assert.Equal(t, manager.Success, st.Cleanup.Status)
+	assert.Equal(t, api.Success, st.Cleanup.Status)
 	tests := st.Steps[2]
 	assert.Contains(t, p.log(t, tests.LogKey), "2 TESTS FAILED")
 	require.NotNil(t, tests.Tests)
@@ -105,16 +105,16 @@ func checkFailed(t *testing.T, p *programs, st manager.Stage) {
 	assert.Contains(t, tests.Tests.Failures[0].Name, "Does not return a reply when the command times out")
 }
 
-func (s realStage) check(t *testing.T, p *programs, st manager.Stage, git *forge) {
+func (s realStage) check(t *testing.T, p *programs, st api.Stage, git *forge) {
 	t.Helper()
 	logs := map[string]string{}
-	require.Equal(t, manager.Success, st.Init.Status, st.Init.Error)
+	require.Equal(t, api.Success, st.Init.Status, st.Init.Error)
 	for _, part := range st.Steps {
 		logs[part.ID] = p.log(t, part.LogKey)
-		assert.Equal(t, manager.Success, part.Status, "%s: %s\n%s", part.ID, part.Error, logs[part.ID])
+		assert.Equal(t, api.Success, part.Status, "%s: %s\n%s", part.ID, part.Error, logs[part.ID])
 	}
-	require.Equal(t, manager.Success, st.Status, st.Error)
-	require.Equal(t, manager.Success, st.Cleanup.Status)
+	require.Equal(t, api.Success, st.Status, st.Error)
+	require.Equal(t, api.Success, st.Cleanup.Status)
 	require.Len(t, st.Steps, 5)
 	build, tests, pack := st.Steps[1], st.Steps[2], st.Steps[3]
 

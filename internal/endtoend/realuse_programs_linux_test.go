@@ -22,7 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // programs are the bundled manager and delegate, set up as a new user does: built, started,
@@ -144,7 +144,7 @@ func filesBelow(t testing.TB, dir string) []string {
 }
 
 // run submits a stage under an id and waits for its end.
-func (p *programs) run(t *testing.T, id, request string) manager.Stage {
+func (p *programs) run(t *testing.T, id, request string) api.Stage {
 	t.Helper()
 	var body map[string]json.RawMessage
 	require.NoError(t, json.Unmarshal([]byte(request), &body))
@@ -153,7 +153,7 @@ func (p *programs) run(t *testing.T, id, request string) manager.Stage {
 	require.NoError(t, err)
 	answer := p.call(t, http.MethodPost, "/api/stages?accountId="+p.account, string(text))
 	for begun := time.Now(); ; {
-		var st manager.Stage
+		var st api.Stage
 		require.NoError(t, json.Unmarshal(answer, &st), "%s", answer)
 		if st.Status.Ended() {
 			return st

@@ -18,6 +18,7 @@ import (
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -72,7 +73,7 @@ const lines = 25
 func (s *survival) submit() {
 	s.submitted++
 	id := fmt.Sprintf("survivor-%s-%d", s.token, s.submitted)
-	step := func(name, script string) manager.StepRequest {
+	step := func(name, script string) api.StepRequest {
 		step := stage.Step{
 			ID: name, LogKey: id + "/" + name, Volumes: []*stage.VolumeMount{{Name: "count", Path: "/count"}},
 			Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{
@@ -84,14 +85,14 @@ func (s *survival) submit() {
 		}
 		data, err := json.Marshal(step)
 		require.NoError(s.t, err)
-		return manager.StepRequest{ID: name, Data: data}
+		return api.StepRequest{ID: name, Data: data}
 	}
 	data, err := json.Marshal(stage.InitRequest{
 		Envs: map[string]string{"TOKEN": "visibly-fake-token"}, Secrets: []string{"visibly-fake-token"},
 		Volumes: []*stage.Volume{{Host: &stage.HostVolume{ID: "count", Name: "count", Path: s.count}}},
 	})
 	require.NoError(s.t, err)
-	_, err = s.manager.SubmitStage(s.t.Context(), account, manager.StageRequest{ID: id, Init: data, Steps: []manager.StepRequest{
+	_, err = s.manager.SubmitStage(s.t.Context(), account, api.StageRequest{ID: id, Init: data, Steps: []api.StepRequest{
 		step("first", fmt.Sprintf(`i=0; while [ $i -lt %d ]; do echo "line $i"; i=$((i+1)); sleep 0.02; done; echo "MADE=$TOKEN-made" > $DRONE_ENV`, lines)),
 		step("second", `echo "made $MADE"`),
 	}})
@@ -116,7 +117,7 @@ func (s *survival) check(id string) bool {
 		runs, _ := os.ReadFile(filepath.Join(s.count, id+"-"+name)) // a missing file means no run
 		assert.LessOrEqual(s.t, strings.Count(string(runs), "run"), 1, "%s of %s", name, id)
 	}
-	if st.Status != manager.Success {
+	if st.Status != api.Success {
 		text, err := json.Marshal(st)
 		require.NoError(s.t, err)
 		reasons := []string{driver.ErrLost.Error()}

@@ -30,7 +30,8 @@ import (
 type rig struct {
 	programs
 	dir      string
-	address  string // of the manager itself
+	address  string   // of the manager itself
+	serve    []string // arguments of the manager
 	logsAway atomic.Bool
 }
 
@@ -39,6 +40,8 @@ type rigConfig struct {
 	cert, key  string         // files of the manager
 	roots      *x509.CertPool // of its authority
 	directLogs bool           // delegates send logs to the manager itself, and not through the proxy
+	mortal     bool           // the test starts the programs itself, with rig.mortals
+	settings   []string       // further settings of the delegate
 }
 
 // newRig builds both programs and starts the manager.
@@ -65,13 +68,15 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	} else {
 		args = append(args, "--public-url", s.url)
 	}
-	s.startManager(t, args)
+	if s.serve = args; !c.mortal {
+		s.startManager(t, args)
+	}
 	token, err := exec.CommandContext(t.Context(), filepath.Join(s.dir, "manager"), "token", "acc", "--env-file", settings).Output()
 	require.NoError(t, err)
 	s.account, s.token = "acc", strings.TrimSpace(string(token))
 	require.NoError(t, os.WriteFile(s.config(), fmt.Appendf(nil,
-		"ACCOUNT_ID=acc\nTOKEN=%s\nURL=%s\nNAME=rig\nLOG_LEVEL=info\nHTTP_BIND=off\nWORK_DIR=%s\nLEDGER_DIR=%s\n",
-		secret, s.address, filepath.Join(s.dir, "work"), filepath.Join(s.dir, "ledger")), 0o600))
+		"ACCOUNT_ID=acc\nTOKEN=%s\nURL=%s\nNAME=rig\nLOG_LEVEL=info\nHTTP_BIND=off\nWORK_DIR=%s\nLEDGER_DIR=%s\n%s\n",
+		secret, s.address, filepath.Join(s.dir, "work"), filepath.Join(s.dir, "ledger"), strings.Join(c.settings, "\n")), 0o600))
 	return s
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 // BenchmarkStage runs stages of one host step through the bundled manager, with SQLite,
@@ -66,12 +66,12 @@ func (p *programs) oneStep(ctx context.Context, client *http.Client, id string) 
 		if err != nil {
 			return err
 		}
-		var st manager.Stage
+		var st api.Stage
 		if err := json.Unmarshal(text, &st); err != nil || res.StatusCode >= http.StatusMultipleChoices {
 			return fmt.Errorf("%s: %d: %s", id, res.StatusCode, text)
 		}
 		if st.Status.Ended() {
-			if st.Status != manager.Success {
+			if st.Status != api.Success {
 				return fmt.Errorf("%s: %s: %s", id, st.Status, st.Error)
 			}
 			return nil

@@ -20,6 +20,7 @@ import (
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task/capacity"
@@ -125,20 +126,20 @@ func (d *delegate) stop(ctx context.Context) error {
 
 // request returns the n-th stage of many, and its expected status. Some stages fail in their
 // init or a step.
-func request(t *testing.T, n int) (manager.StageRequest, manager.Status) {
+func request(t *testing.T, n int) (api.StageRequest, api.Status) {
 	t.Helper()
-	fail, want := "", manager.Success
+	fail, want := "", api.Success
 	switch n % 10 {
 	case 3:
-		fail, want = "init", manager.Failure
+		fail, want = "init", api.Failure
 	case 7:
-		fail, want = "step2", manager.Failure
+		fail, want = "step2", api.Failure
 	}
 	init, err := json.Marshal(stage.InitRequest{Envs: map[string]string{"FAIL": fail}})
 	require.NoError(t, err)
-	step := manager.StepRequest{Data: json.RawMessage(`{"run":{"entrypoint":["true"]}}`)}
-	return manager.StageRequest{
-		ID: fmt.Sprintf("stage-%04d", n), Init: init, Steps: []manager.StepRequest{step, step, step},
+	step := api.StepRequest{Data: json.RawMessage(`{"run":{"entrypoint":["true"]}}`)}
+	return api.StageRequest{
+		ID: fmt.Sprintf("stage-%04d", n), Init: init, Steps: []api.StepRequest{step, step, step},
 	}, want
 }
 
@@ -160,7 +161,7 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 		startDelegate(t, srv.URL, "one", infra, slots),
 		startDelegate(t, srv.URL, "two", infra, slots, client.WithProtocol(client.V2)),
 	}
-	want := map[string]manager.Status{}
+	want := map[string]api.Status{}
 	for n := range stages {
 		req, status := request(t, n)
 		want[req.ID] = status
@@ -198,10 +199,10 @@ func TestAThousandStagesThroughAManagerThatMisbehaves(t *testing.T) {
 	require.NoError(t, m.Close())
 }
 
-func assertRanOnce(t *testing.T, c *counting, id string, status manager.Status) {
+func assertRanOnce(t *testing.T, c *counting, id string, status api.Status) {
 	t.Helper()
 	for what, n := range map[string]int{"init": 1, "step1": 1, "step2": 1, "step3": 1} {
-		if status == manager.Failure && (what == "step3" || strings.HasSuffix(id, "3") && what != "init") {
+		if status == api.Failure && (what == "step3" || strings.HasSuffix(id, "3") && what != "init") {
 			n = 0
 		}
 		if got := c.done[id+" "+what]; got != n {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -59,16 +60,16 @@ func TestEveryFormOfAnswerCanReportATimeOut(t *testing.T) {
 			require.NoError(t, req.UnmarshalJSON([]byte(`{"type":"late","timeout":1000,"runnerResponse":`+c.runner+`}`)))
 			single, err := m.SubmitTask(ctx, account, req)
 			require.NoError(t, err)
-			st, err := m.SubmitStage(ctx, account, manager.StageRequest{Steps: []manager.StepRequest{{ID: "slow", Timeout: 1000}}})
+			st, err := m.SubmitStage(ctx, account, api.StageRequest{Steps: []api.StepRequest{{ID: "slow", TimeoutMS: 1000}}})
 			require.NoError(t, err)
 			single, err = m.WaitTask(ctx, account, single.ID)
 			require.NoError(t, err)
-			assert.Equal(t, manager.Timeout, single.Status)
+			assert.Equal(t, api.Timeout, single.Status)
 			assert.Contains(t, single.Error, "context deadline exceeded")
 			st, err = m.WaitStage(ctx, account, st.ID)
 			require.NoError(t, err)
-			assert.Equal(t, manager.Timeout, st.Status)
-			assert.Equal(t, manager.Timeout, st.Steps[0].Status)
+			assert.Equal(t, api.Timeout, st.Status)
+			assert.Equal(t, api.Timeout, st.Steps[0].Status)
 			assert.Contains(t, st.Steps[0].Error, "context deadline exceeded")
 			require.NoError(t, p.Shutdown(ctx))
 			require.NoError(t, <-over)

@@ -24,6 +24,7 @@ import (
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
@@ -197,7 +198,7 @@ func TestOneTraceFromTheSubmissionToTheStep(t *testing.T) {
 			tracedDelegate(t, srv.URL, exported, zerolog.New(&log), d, protocol)
 			s, err := m.WaitStage(t.Context(), account, "s1")
 			require.NoError(t, err)
-			require.Equal(t, manager.Success, s.Status, s.Error)
+			require.Equal(t, api.Success, s.Status, s.Error)
 			all := exported.await(t, "submit", "stage", "queue wait", "acquire", "init", "execute", "cleanup")
 			require.Len(t, all, 9, "submit, stage, queue wait, three of acquire, init, execute, cleanup")
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -64,11 +65,33 @@ func buildStatic(ctx context.Context, pkg string) (string, error) {
 		return "", err
 	}
 	defer unlock()
+	if runtime.GOOS != "linux" || filepath.Base(pkg) != "delegate" {
+		return goBuild(ctx, project, dir, pkg)
+	}
+	// The delegate has the small program of its supervisors inside, as after "make build".
+	small, err := goBuild(ctx, project, dir, "./driver/local/host/supervisor")
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	b, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(project, "examples/delegate/supervisor.bin"): small}})
+	if err == nil {
+		err = os.WriteFile(overlay, b, 0o600)
+	}
+	if err != nil {
+		return "", err
+	}
+	return goBuild(ctx, project, dir, pkg, "-overlay", overlay)
+}
+
+// goBuild builds a program into dir.
+func goBuild(ctx context.Context, project, dir, pkg string, flags ...string) (string, error) {
 	program := filepath.Join(dir, filepath.Base(pkg))
 	if runtime.GOOS == "windows" {
 		program += ".exe"
 	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", program, pkg)
+	args := append([]string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", program}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir, cmd.Env = project, append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=")
 	if text, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build %s: %w: %s", pkg, err, text)

@@ -90,6 +90,14 @@ command -v "$(go env CC)" >/dev/null || install gcc libc6-dev || {
 compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null || install postgresql ||
   left_out+=("pipelines on PostgreSQL: there is no server (package postgresql)")
 
+command -v chromium >/dev/null || install chromium fonts-dejavu-core ||
+  left_out+=("the page of the manager: there is no chromium")
+
+{ command -v zsh && command -v fish; } >/dev/null || install zsh fish ||
+  left_out+=("completions in shells: there is no zsh or fish")
+{ command -v gnome-keyring-daemon && command -v dbus-run-session; } >/dev/null || install gnome-keyring dbus-daemon ||
+  left_out+=("tokens in a keyring: they need gnome-keyring and dbus-run-session")
+
 for tool in xxd jq openssl curl hexdump python3; do
   command -v "$tool" >/dev/null || {
     install xxd jq openssl curl bsdextrautils python3 ||

@@ -14,6 +14,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
@@ -97,7 +98,7 @@ func echoDelegate(b *testing.B, batch int, middleware []router.Middleware) (run,
 		for _, id := range ids {
 			t, err := m.WaitTask(b.Context(), benchAccount, id)
 			require.NoError(b, err)
-			require.Equal(b, manager.Success, t.Status)
+			require.Equal(b, api.Success, t.Status)
 		}
 	}
 	return run, func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -62,7 +63,7 @@ func await(b *testing.B, m *manager.Manager, ids []string) {
 	for _, id := range ids {
 		t, err := m.WaitTask(b.Context(), benchAccount, id)
 		require.NoError(b, err)
-		require.Equal(b, manager.Success, t.Status)
+		require.Equal(b, api.Success, t.Status)
 	}
 }
 

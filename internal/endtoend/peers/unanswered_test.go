@@ -13,6 +13,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/task"
@@ -51,7 +52,7 @@ func TestAnAcquireWhoseAnswersAreAllLost(t *testing.T) {
 	for _, id := range []string{"second", "first"} {
 		got, err := m.WaitTask(within(t), benchAccount, id)
 		require.NoError(t, err)
-		assert.Equal(t, manager.Success, got.Status)
+		assert.Equal(t, api.Success, got.Status)
 	}
 	assert.Equal(t, 4, faults.Injected(clientfaults.DropResponse))
 	require.NoError(t, p.Shutdown(within(t)))

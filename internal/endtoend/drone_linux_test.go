@@ -1,0 +1,328 @@
+package endtoend_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/client/drone/dronetest"
+	"github.com/delegate-io/dlite/internal/testbed"
+)
+
+// droneSecret is the secret of the runners of a Drone server in tests.
+const droneSecret = "visibly-fake-drone-secret"
+
+// droneRig is a Drone server and a bundled delegate that serves it alone.
+type droneRig struct {
+	*dronetest.Server
+	dir      string
+	delegate *mortal
+}
+
+// newDroneRig starts the server. The test starts the delegate.
+func newDroneRig(t *testing.T, settings ...string) *droneRig {
+	t.Helper()
+	r := &droneRig{Server: dronetest.New(droneSecret), dir: t.TempDir()}
+	t.Cleanup(r.Close)
+	testbed.Keep(t, r.dir) // processes of steps survive a delegate
+	path := filepath.Join(r.dir, "delegate")
+	require.NoError(t, os.Rename(testbed.BuildStatic(t, "./examples/delegate"), path))
+	file := filepath.Join(r.dir, "delegate.env")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil,
+		"DRONE_RPC_HOST=%s\nDRONE_RPC_PROTO=http\nDRONE_RPC_SECRET=%s\nDRONE_RUNNER_NAME=rig\nHTTP_BIND=off\nWORK_DIR=%s\nLEDGER_DIR=%s\n%s\n",
+		strings.TrimPrefix(r.URL, "http://"), droneSecret, filepath.Join(r.dir, "work"), filepath.Join(r.dir, "ledger"),
+		strings.Join(settings, "\n")), 0o600))
+	r.delegate = &mortal{t: t, path: path, args: []string{"server", "--env-file", file}}
+	return r
+}
+
+// wait waits for the only stage of a build.
+func (r *droneRig) wait(t *testing.T, build int64, within time.Duration) dronetest.Stage {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	stages, err := r.Wait(ctx, build)
+	require.NoError(t, err, "%+v", stages)
+	return stages[0]
+}
+
+// left lists the records of stages that the delegate still has.
+func (r *droneRig) left(t *testing.T) (files []string) {
+	t.Helper()
+	for _, pattern := range []string{"drone/*.stage", "drone-poller/*.task", "*.journal"} {
+		found, err := filepath.Glob(filepath.Join(r.dir, "ledger", pattern))
+		require.NoError(t, err)
+		files = append(files, found...)
+	}
+	return files
+}
+
+func textOf(lines []dronetest.Line) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString(l.Out)
+	}
+	return b.String()
+}
+
+// quickstartYAML is the quickstart's pipeline as a .drone.yml. TYPE and IMAGE are replaced.
+const quickstartYAML = `
+kind: pipeline
+type: TYPE
+name: default
+clone: {disable: true}
+steps:
+- name: where
+IMAGE
+  commands: ['echo "running on $(uname -s) $(uname -m), in $PWD"']
+- name: parser
+IMAGE
+  commands: ['echo compiling $UNIT', 'echo $UNIT > $UNIT.o']
+  environment: {UNIT: parser}
+  depends_on: [where]
+- name: planner
+IMAGE
+  commands: ['echo compiling $UNIT', 'echo $UNIT > $UNIT.o']
+  environment: {UNIT: planner}
+  depends_on: [where]
+- name: link
+IMAGE
+  commands: ['cat *.o > program', 'cat program']
+  depends_on: [parser, planner]
+- name: package
+IMAGE
+  commands: ['echo packaging build $DRONE_BUILD_NUMBER of $DRONE_REPO']
+  depends_on: [link]
+  when: {event: push}
+- name: secret
+IMAGE
+  commands: ['echo "the token is $TOKEN"']
+  environment: {TOKEN: {from_secret: token}}
+  depends_on: [link]
+- name: debug
+IMAGE
+  commands: ['echo only debug builds run this']
+  when: {event: promote}
+  depends_on: [link]
+- name: fail
+IMAGE
+  commands: ['exit 3']
+  depends_on: [package, secret]
+- name: after
+IMAGE
+  commands: ['echo after $DRONE_BUILD_STATUS of $DRONE_FAILED_STEPS']
+  depends_on: [fail]
+  when: {status: [failure]}
+- name: never
+IMAGE
+  commands: ['echo never']
+  depends_on: [fail]
+`
+
+// checkQuickstart checks a stage that ran quickstartYAML.
+func checkQuickstart(t *testing.T, got dronetest.Stage) {
+	t.Helper()
+	var ended []string
+	logs := map[string]string{}
+	for _, s := range got.Steps {
+		ended = append(ended, fmt.Sprintf("%s %s %d", s.Name, s.Status, s.ExitCode))
+		logs[s.Name] = textOf(s.Log)
+		assert.Equal(t, 1, s.Ends, s.Name)
+	}
+	assert.Equal(t, []string{
+		"where success 0", "parser success 0", "planner success 0", "link success 0", "package success 0", "secret success 0",
+		"fail failure 3", "after success 0", "never skipped 0",
+	}, ended, "%+v %v", got, logs)
+	assert.Equal(t, "failure", got.Status, got.Error)
+	assert.Contains(t, logs["where"], "running on Linux")
+	assert.Contains(t, logs["planner"], "compiling planner")
+	assert.Contains(t, logs["package"], "of octo/hello")
+	assert.Contains(t, logs["secret"], "the token is ")
+	assert.NotContains(t, logs["secret"], "visibly-fake-token", "rule S3")
+	assert.Contains(t, logs["after"], "after failure of fail")
+}
+
+// The quickstart's pipeline runs for a Drone server on the host and in containers.
+func TestADroneServerHasItsPipelinesRun(t *testing.T) {
+	t.Parallel()
+	engine := testbed.Docker(t)
+	r := newDroneRig(t)
+	r.delegate.start()
+	defer r.delegate.stop()
+	for kind, image := range map[string]string{"exec": "", "docker": fmt.Sprintf("  image: %s\n  pull: never", engine.Image)} {
+		text := strings.ReplaceAll(strings.ReplaceAll(quickstartYAML, "TYPE", kind), "IMAGE\n", strings.TrimPrefix(image+"\n", "\n"))
+		build := r.Add(dronetest.Build{Type: kind, Config: text, Secrets: map[string]string{"token": "visibly-fake-token"}})
+		checkQuickstart(t, r.wait(t, build, time.Minute))
+	}
+	require.Eventually(t, func() bool { return len(r.left(t)) == 0 }, 30*time.Second, 20*time.Millisecond)
+}
+
+// killPoint is a call of the runner protocol at which the delegate is killed.
+type killPoint struct {
+	name         string
+	method, path string // of the call; path is a part of it
+	n            int32  // how often the call must come
+	always       bool   // also in the small sample
+}
+
+// killPoints are the calls of a stage in their order.
+var killPoints = []killPoint{
+	{"accept", http.MethodPost, "/rpc/v2/stage/", 1, false},
+	{"details", http.MethodGet, "/rpc/v2/stage/", 1, false},
+	{"create", http.MethodPut, "/rpc/v2/stage/", 1, true},
+	{"watch", http.MethodPost, "/watch", 1, false},
+	{"step runs", http.MethodPut, "/rpc/v2/step/", 1, false},
+	{"live lines", http.MethodPost, "/logs/batch", 1, true},
+	{"upload", http.MethodPost, "/logs/upload", 1, false},
+	{"step ends", http.MethodPut, "/rpc/v2/step/", 2, true},
+	{"next runs", http.MethodPut, "/rpc/v2/step/", 3, false},
+	{"end", http.MethodPut, "/rpc/v2/stage/", 2, true},
+}
+
+// reached returns a function that reports the call of the point.
+func (k killPoint) reached() func(*http.Request) bool {
+	var count atomic.Int32
+	return func(r *http.Request) bool {
+		return r.Method == k.method && strings.Contains(r.URL.Path, k.path) && count.Add(1) == k.n
+	}
+}
+
+// killYAML is a stage with a step that runs for a while.
+const killYAML = `
+kind: pipeline
+type: exec
+name: default
+clone: {disable: true}
+steps:
+- name: first
+  commands: ['for i in 1 2 3 4 5 6; do echo line $i; sleep 0.1; done']
+- name: second
+  commands: ['echo over']
+`
+
+// The delegate is killed at each call, before or after its effect. The next process ends the
+// stage: its steps have their right status once, and nothing is left. There are two exceptions.
+// If the server has created the steps and the delegate did not learn their ids, the stage ends
+// with an error that says so. If a step has ended and its log is being uploaded, its result is
+// unknown, and the step ends with an error that says so.
+//
+// By default a few of the kills happen, and all with DLITE_TEST_KILL_INSTANTS.
+func TestADroneStageSurvivesKillsOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	all := killInstants(t, 0) > 0
+	for _, point := range killPoints {
+		for _, effect := range []bool{false, true} {
+			if !all && (!point.always || !effect) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s with effect %t", point.name, effect), func(t *testing.T) {
+				r := newDroneRig(t)
+				dead := r.killAt(t, point, effect)
+				r.delegate.start()
+				build := r.Add(dronetest.Build{Type: "exec", Config: killYAML})
+				select {
+				case <-dead:
+				case <-time.After(time.Minute):
+					t.Fatal("the delegate does not come to the call")
+				}
+				r.delegate.start()
+				got := r.wait(t, build, time.Minute)
+				checkKilled(t, got, point.name, effect)
+				require.Eventually(t, func() bool { return len(r.left(t)) == 0 }, 30*time.Second, 20*time.Millisecond)
+				r.delegate.stop()
+			})
+		}
+	}
+}
+
+// killAt kills the delegate at a call. The channel is closed when the delegate is dead.
+func (r *droneRig) killAt(t *testing.T, point killPoint, effect bool) <-chan struct{} {
+	t.Helper()
+	dead, reached := make(chan struct{}), point.reached()
+	r.Fault = func(req *http.Request) dronetest.Fault {
+		if !reached(req) {
+			return dronetest.NoFault
+		}
+		assert.NoError(t, r.delegate.cmd.Process.Kill())
+		assert.Error(t, r.delegate.cmd.Wait())
+		close(dead)
+		if effect {
+			return dronetest.NoFault
+		}
+		return dronetest.Unavailable
+	}
+	return dead
+}
+
+// checkKilled checks the stage of killYAML.
+func checkKilled(t *testing.T, got dronetest.Stage, point string, effect bool) {
+	t.Helper()
+	assert.Equal(t, 1, got.Ends)
+	if point == "create" && effect {
+		assert.Equal(t, "error", got.Status)
+		assert.Contains(t, got.Error, "ids of the steps was lost")
+		return
+	}
+	require.Len(t, got.Steps, 2)
+	for _, s := range got.Steps {
+		assert.Equal(t, 1, s.Ends, "%+v", s)
+	}
+	if point == "upload" {
+		assert.Equal(t, "failure", got.Status, "%+v", got)
+		assert.Equal(t, "error", got.Steps[0].Status)
+		assert.Contains(t, got.Steps[0].Error, "how the step ended is not known")
+		return
+	}
+	assert.Equal(t, "success", got.Status, "%+v", got)
+	for _, s := range got.Steps {
+		assert.Equal(t, "success", s.Status, "%+v", s)
+	}
+	assert.Contains(t, textOf(got.Steps[0].Log), "line 1\n")
+	assert.Contains(t, textOf(got.Steps[0].Log), "line 6\n")
+}
+
+// The quickstart's pipeline runs on machines of a pool and in pods, if the delegate runs local stages there.
+func TestADroneServerHasItsPipelinesRunElsewhere(t *testing.T) {
+	t.Parallel()
+	guest, cluster := testbed.VM(t), testbed.Kubernetes(t)
+	namespace := cluster.NewNamespace(t)
+	pools := filepath.Join(t.TempDir(), "pools.yaml")
+	require.NoError(t, os.WriteFile(pools, fmt.Appendf(nil, `pools:
+  - name: linux
+    min: 1
+    max: 1
+    qemu: {binary: %q, kernel: %q, initrd: %q, append: %q, memory_mb: 192, snapshot: true, accel: tcg}
+`, guest.QEMU, guest.Kernel, guest.Initrd, guest.Append), 0o600))
+	t.Run("stages", func(t *testing.T) {
+		for name, settings := range map[string][]string{
+			"machine": {"DRIVERS=vm", "VM_POOLS=" + pools},
+			"pod": {
+				"DRIVERS=kubernetes", "KUBECONFIG=" + cluster.Kubeconfig, "KUBERNETES_NAMESPACE=" + namespace,
+				"KUBERNETES_AGENT_IMAGE=" + cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE=" + cluster.Image,
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				r := newDroneRig(t, settings...)
+				r.delegate.start()
+				defer r.delegate.stop()
+				text := strings.ReplaceAll(strings.ReplaceAll(quickstartYAML, "TYPE", "exec"), "IMAGE\n", "")
+				build := r.Add(dronetest.Build{Type: "exec", Config: text, Secrets: map[string]string{"token": "visibly-fake-token"}})
+				checkQuickstart(t, r.wait(t, build, 3*time.Minute))
+				require.Eventually(t, func() bool { return len(r.left(t)) == 0 }, 30*time.Second, 20*time.Millisecond)
+			})
+		}
+	})
+	pods, err := cluster.Kubectl(t, "get", "pods,secrets", "-n", namespace, "-o", "name")
+	require.NoError(t, err)
+	assert.Empty(t, strings.TrimSpace(pods), "left in the cluster")
+}
