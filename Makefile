@@ -28,7 +28,7 @@ packages = $(foreach d,$(1),./$(d)/...)
 PLAIN = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(call packages,$(PLAIN_TREES)) | grep -v '/internal/endtoend/peers$$')
 RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(RACE_FIRST) $(ALL) | awk '!seen[$$0]++' | grep -vxF "$$(printf '%s\n' $(PLAIN))")
 
-.PHONY: all test suite plain race soak conformance chaos attack vmcrash bench plots queuetest fuzz lint vet build sizes images manifests cross clean requirements
+.PHONY: all test suite plain race soak conformance chaos attack vmcrash bench plots screens queuetest fuzz lint vet overlay build sizes images manifests cross clean requirements
 
 all: build vet lint test
 
@@ -44,7 +44,7 @@ suite:
 	@status=0; \
 	$(MAKE) --no-print-directory plain || status=1; \
 	$(MAKE) --no-print-directory race || status=1; \
-	.ci/slowest $(CACHE)/test-*.json 2>/dev/null || true; \
+	.ci/summary $(CACHE)/test-*.json 2>/dev/null || true; \
 	exit $$status
 
 # DLITE_TEST_RERUN=1 repeats failed tests, at most 3 in total, and lists them. Such a test
@@ -61,9 +61,10 @@ race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 
 ## soak: the long random histories of which "make test" runs small samples; takes hours
 soak: queuetest chaos vmcrash
+	DLITE_TEST_DRONE_STAGES=1000 go test -count=1 -timeout 30m -run '^(TestStagesEndOnce.*|TestTwoServers.*)$$' ./client/drone
 	DLITE_PIPELINETEST_RUNS=10000 go test -count=1 -timeout 30m -run '^TestTheEngineActsAsTheModel$$' ./manager/pipeline/internal/engine
-	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 \
-	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*)$$' ./internal/endtoend
+	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 DLITE_TEST_RUN_KILLS=300 \
+	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*|TestRunsSurviveKills.*|TestADroneStageSurvives.*)$$' ./internal/endtoend
 
 ## conformance: the suite of all drivers on all infrastructures, and docs/conformance.md from it
 CONFORMANCE = $(CACHE)/conformance
@@ -73,13 +74,13 @@ conformance:
 	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/... ./driver/kubernetes/... ./driver/vm/libvirt/... ./driver/vm/ec2/...
 	go run ./internal/conformance $(CONFORMANCE) docs/conformance.md
 
-## chaos: thousands of stages while all processes are killed, paused and cut off, and runs of pipelines while
-## their services and PostgreSQL are killed; DLITE_CHAOS_SEED=... repeats a run
+## chaos: thousands of stages, and of runs of pipelines, while all processes are killed, paused and cut off;
+## DLITE_CHAOS_SEED=... repeats a run
 CHAOS_STAGES ?= 20000
 CHAOS_RUNS ?= 2000
 chaos:
 	@DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 6h -run '^TestRunsSurvive' ./manager/pipeline
-	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
+	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
 ## attack: a hostile account, step and network against the bundled programs, DLITE_ATTACK_TRIES (default 40 here, 10 in a test run)
 ## tries of each kind
@@ -95,6 +96,10 @@ vmcrash:
 ## bench: the figures in docs/benchmarks.md
 bench:
 	@internal/testbed/run.sh go test -run '^$$' -bench . -benchmem -timeout 20m $(ALL)
+
+## screens: the pictures of docs/page.md, from the page in Chromium
+screens:
+	@internal/testbed/run.sh env DLITE_PAGE_SCREENS=$(CURDIR)/docs/img go test -vet=off -count=1 -run '^TestAFailedCellOfAMatrixIsFound$$' ./examples/internal/pagetest
 
 ## plots: the plots of docs/benchmarks.md, from benchmarks that it runs; takes some minutes
 plots:
@@ -113,7 +118,7 @@ FUZZPKGS ?= $(ALL)
 fuzz:
 	@for pkg in $$(go list $(FUZZPKGS)); do \
 	  for f in $$(go test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
-	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+	    echo "$$pkg $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s $$pkg || exit 1; \
 	  done; \
 	done
 
@@ -139,15 +144,23 @@ TAGS = -tags grpcnotrace
 TRIM = -trimpath
 RELEASE = $(TRIM) $(TAGS) -ldflags='-s -w'
 
+# The delegate starts a small program for the host steps of a transaction, which it has inside. In the repository the file
+# is empty.
+OVERLAY = -overlay $(CURDIR)/bin/overlay.json
+overlay:
+	@mkdir -p bin
+	GOOS=linux GOARCH=$(TARGETARCH) go build $(RELEASE) -o $(CURDIR)/bin/supervisor-$(TARGETARCH) ./driver/local/host/supervisor
+	@echo '{"Replace":{"$(CURDIR)/examples/delegate/supervisor.bin":"$(CURDIR)/bin/supervisor-$(TARGETARCH)"}}' > $(CURDIR)/bin/overlay.json
+
 ## build: every program, into bin/
-build:
-	go build $(TAGS) -o bin/ ./examples/...
+build: overlay
+	go build $(TAGS) $(OVERLAY) -o bin/ ./examples/...
 
 ## sizes: the stripped programs in bin/release, with their sizes in MB; fails if one has grown
-sizes:
+sizes: overlay
 	@mkdir -p bin/release
-	go build $(RELEASE) -o bin/release/ ./examples/manager ./examples/delegate ./examples/agent
-	@status=0; for goal in manager:48 delegate:35 agent:11; do \
+	go build $(RELEASE) $(OVERLAY) -o bin/release/ ./examples/manager ./examples/delegate ./examples/agent ./examples/dlite
+	@status=0; for goal in manager:48 delegate:38 agent:14 dlite:40; do \
 	  bytes=$$(wc -c < bin/release/$${goal%:*}); \
 	  awk "BEGIN { printf \"%-9s %4.1f MB, at most %d MB\\n\", \"$${goal%:*}\", $$bytes / 1000000, $${goal#*:} }"; \
 	  [ $$bytes -le $$(($${goal#*:} * 1000000)) ] || status=1; \
@@ -164,9 +177,9 @@ requirements:
 ## images: the images of the delegate and of the agent, for this architecture or TARGETARCH
 TARGETARCH ?= $(shell go env GOARCH)
 IMAGE_TAG ?= 0.1.0
-images:
+images: overlay
 	@mkdir -p bin/images
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(TARGETARCH) go build $(RELEASE) -o bin/images/ ./examples/delegate ./examples/agent
+	CGO_ENABLED=0 GOOS=linux GOARCH=$(TARGETARCH) go build $(RELEASE) $(OVERLAY) -o bin/images/ ./examples/delegate ./examples/agent
 	cp /etc/ssl/certs/ca-certificates.crt bin/images/
 	@for i in delegate agent; do \
 	  docker build --platform linux/$(TARGETARCH) -t dlite-$$i:$(IMAGE_TAG) -f deploy/images/$$i.Dockerfile bin/images || exit 1; \
