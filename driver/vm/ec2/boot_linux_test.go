@@ -168,7 +168,7 @@ func TestAPoolOfMachinesRunsAStage(t *testing.T) {
 		taken = time.Now()
 	})
 	require.Error(t, <-ended)
-	assert.Less(t, time.Since(taken), 2*time.Second)
+	assert.Less(t, time.Since(taken), 30*time.Second)
 	left, err := d.Cleanup(t.Context(), slices.Collect(maps.Values(l)))
 	require.NoError(t, err)
 	assert.Empty(t, left)

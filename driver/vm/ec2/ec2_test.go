@@ -305,7 +305,7 @@ func TestACallThatHangsIsBounded(t *testing.T) {
 	_, err := p.Alive(t.Context(), id)
 	c.mu.Unlock()
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(start), 5*time.Second)
+	assert.Less(t, time.Since(start), time.Minute)
 }
 
 // Volumes that an image would keep are deleted with the machine, also after an incomplete
