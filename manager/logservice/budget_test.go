@@ -2,6 +2,7 @@ package logservice
 
 import (
 	"context"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -38,8 +39,8 @@ func TestWaitersOfABudgetKeepTheirOrder(t *testing.T) {
 	wait := func(name string, amount int64) {
 		done, err := b.acquire(t.Context(), "a", amount)
 		assert.NoError(t, err)
-		order <- name
 		done()
+		order <- name
 	}
 	go wait("large", 40)
 	waitFor(b, 1)
@@ -70,5 +71,6 @@ func waitFor(b *budget, n int) {
 		if have >= n {
 			return
 		}
+		runtime.Gosched()
 	}
 }
