@@ -251,20 +251,33 @@ func (p *program) explainNodes(o object) error {
 			for _, name := range slices.Sorted(maps.Keys(n.Outputs)) {
 				t.add("", n.Identifier, "output "+name, n.Outputs[name])
 			}
+			t.results(n.Identifier, n.Tests, n.Artifact)
 		}
 	} else {
 		for i := range o.stage.Steps {
-			if tests := o.stage.Steps[i].Tests; tests != nil {
-				for _, f := range tests.Failures {
-					t.add("", o.stage.Steps[i].ID, "failed test "+f.Name, short(f.Message))
-				}
-			}
+			s := &o.stage.Steps[i]
+			t.results(s.ID, s.Tests, s.Artifact)
 		}
 	}
 	if len(t.rows) == 0 {
 		return nil
 	}
 	return p.write("\n" + t.text(false))
+}
+
+// results adds the failed tests and the artifact of a step.
+func (t *table) results(step string, tests *api.TestSummary, artifact []byte) {
+	if tests != nil {
+		for _, f := range tests.Failures {
+			t.add("", step, "failed test "+f.Name, short(f.Message))
+		}
+		if more := tests.Failed + tests.Errors - len(tests.Failures); more > 0 {
+			t.add("", step, "failed tests", strconv.Itoa(more)+" more: the reports have them")
+		}
+	}
+	if len(artifact) > 0 {
+		t.add("", step, "artifact", short(string(artifact)))
+	}
 }
 
 type abortCommand struct {

@@ -103,10 +103,14 @@ type Node struct {
 	FailureKind string            `json:"failure_kind,omitempty"`
 	ExitCode    *int              `json:"exit_code,omitempty"`
 	Outputs     map[string]string `json:"outputs,omitempty"`
-	Retries     int               `json:"retries,omitempty"`
-	CreatedAt   time.Time         `json:"created_at"`
-	StartedAt   time.Time         `json:"started_at,omitzero"`
-	EndedAt     time.Time         `json:"ended_at,omitzero"`
+	// Tests summarizes the test reports of a step, and Artifact is its artifact file, base64 in JSON. Both are shortened
+	// to some kilobytes. The stage at the manager has all of them.
+	Tests     *TestSummary `json:"tests,omitempty"`
+	Artifact  []byte       `json:"artifact,omitempty"`
+	Retries   int          `json:"retries,omitempty"`
+	CreatedAt time.Time    `json:"created_at"`
+	StartedAt time.Time    `json:"started_at,omitzero"`
+	EndedAt   time.Time    `json:"ended_at,omitzero"`
 	// Due is the time at which a node that waits continues or ends.
 	Due       time.Time       `json:"due,omitzero"`
 	Past      []NodeAttempt   `json:"past,omitempty"`

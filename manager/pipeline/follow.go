@@ -373,6 +373,7 @@ func resultOf(part *api.StepState) engine.Result {
 			r.Outputs[o.Key] = o.Value
 		}
 	}
+	r.Report = reportOf(part)
 	return r
 }
 

@@ -22,7 +22,7 @@ export function details(model) {
       n.values && n.values.length ? section(w.values, pairs(n.values.map(v => [v.name, v.value]))) : null,
       n.outputs && Object.keys(n.outputs).length ? section(w.outputs, pairs(Object.entries(n.outputs))) : null,
       n.tests ? section(w.tests, tests(n.tests)) : null,
-      n.artifact ? section(w.artifact, h('pre', { class: 'yaml', tabindex: 0, 'aria-label': w.artifact }, decoded(n.artifact))) : null,
+      n.artifact ? section(w.artifact, artifact(n.artifact)) : null,
       n.past && n.past.length ? section(w.attempts, h('table', { class: 'data' }, header([w.attempt, w.status, w.reason, w.began, w.finished]),
         h('tbody', {}, n.past.map(p => h('tr', {}, h('td', {}, p.attempt), h('td', {}, badge(p.status).el), h('td', {}, p.reason || ''), h('td', {}, clock(ms(p.started_at))), h('td', {}, span(ms(p.ended_at) - ms(p.started_at)))))))) : null,
       n.evaluated && n.evaluated.length ? section(w.evaluated, expressionTable(n.evaluated)) : null);
@@ -42,11 +42,52 @@ export function expressions(model) {
   } };
 }
 
+/** The tests and artifacts of all steps of a run. @param {import('./model.js').Model} model @param {(n: any) => string} href */
+export function results(model, href) {
+  const el = h('section', { class: 'details', 'aria-label': t.run.results, hidden: true });
+  let version = -1;
+  return { el, show(/** @type {boolean} */ on) {
+    set(el, { hidden: !on });
+    if (!on || version === model.version) return;
+    version = model.version;
+    const all = model.ordered().filter(n => n.tests || n.artifact);
+    fill(el, all.length ? all.map(n => h('section', {}, h('h2', {}, h('a', { href: href(n) }, placeOf(model, n))),
+      n.tests ? tests(n.tests) : null, n.artifact ? artifact(n.artifact) : null)) : h('p', { class: 'sub' }, t.run.noResults));
+  } };
+}
+
+/** The stage and the step. @param {import('./model.js').Model} model @param {any} n */
+function placeOf(model, n) {
+  const stage = model.stageOf(n);
+  return [stage ? model.title(stage) : '', model.title(n)].filter(Boolean).join(' · ');
+}
+
 /** The result of tests: the numbers, and what failed. @param {any} all */
 function tests(all) {
-  const failed = all.failures || all.failed_tests || [];
-  const numbers = Object.entries(all).filter(([, v]) => typeof v === 'number').map(([k, v]) => [k.replaceAll('_', ' '), v]);
-  return h('div', {}, facts(/** @type {any} */ (numbers)), Array.isArray(failed) && failed.length ? h('ul', { class: 'results' }, failed.map(f => h('li', { class: 'problem' }, typeof f === 'string' ? f : [f.suite, f.class, f.name, f.message].filter(Boolean).join(' · ')))) : null);
+  const failures = all.failures || [], bad = (all.failed || 0) + (all.errors || 0);
+  return h('div', { class: 'tests' }, h('p', {}, t.run.testSum(all)),
+    failures.length ? h('ul', { class: 'results' }, failures.map((/** @type {any} */ f) => h('li', {}, h('span', { class: 'problem' }, [f.suite, f.class, f.name].filter(Boolean).join(' · ')),
+      f.message ? h('pre', {}, f.message) : null))) : null,
+    bad > failures.length ? h('p', { class: 'sub' }, t.run.moreTests(bad - failures.length)) : null,
+    (all.problems || []).map((/** @type {string} */ p) => h('p', { class: 'warn' }, p)));
+}
+
+/** What a step has published, in the form that plugins write, or its text. @param {string} base64 */
+function artifact(base64) {
+  const text = decoded(base64);
+  const list = published(text);
+  return list.length ? h('ul', { class: 'results' }, list.map(item => h('li', {}, h('code', {}, item))))
+    : h('pre', { class: 'yaml', tabindex: 0, 'aria-label': t.run.artifact }, text);
+}
+
+/** The objects in the lists of an artifact file, a line for each. @param {string} text @returns {string[]} */
+function published(text) {
+  try {
+    const { data } = JSON.parse(text);
+    return Object.values(data).filter(Array.isArray).flat().map(o => Object.values(o).filter(v => typeof v === 'string').join(' · ')).filter(Boolean);
+  } catch {
+    return [];
+  }
 }
 
 /** The text of an artifact file. @param {string} base64 */

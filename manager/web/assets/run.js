@@ -2,7 +2,7 @@
 import { actions } from './actions.js';
 import { Failure, part, query } from './api.js';
 import { address, fill, h, set, write } from './dom.js';
-import { details, expressions } from './details.js';
+import { details, expressions, results } from './details.js';
 import { feed } from './feed.js';
 import { graph } from './graph.js';
 import { inputs } from './inputs.js';
@@ -18,7 +18,7 @@ import { timeline } from './timeline.js';
 import { tree } from './tree.js';
 import { definition } from './yaml.js';
 
-const VIEWS = ['steps', 'logs', 'timeline', 'expressions', 'inputs', 'yaml'];
+const VIEWS = ['steps', 'logs', 'timeline', 'results', 'expressions', 'inputs', 'yaml'];
 const RECHECK = 20_000;
 
 /** @param {any} ctx */
@@ -48,9 +48,10 @@ export function run(ctx) {
   const steps = h('div', { class: 'steps' }, h('nav', { class: 'parts', 'aria-label': t.run.parts }, parts.el), panel);
   const time = timeline(model, n => href({ node: n.path, view: '', line: '' }), phaseStore(() => time.draw()));
   const table = expressions(model);
+  const found = results(model, n => href({ node: n.path, view: '', tab: 'details', line: '' }));
   const yaml = definition('api/runs/' + part(ctx.id));
   const given = inputs('api/runs/' + part(ctx.id), model);
-  const body = h('div', {}, stages.el, views.el, steps, all.el, time.el, table.el, given.el, yaml.el);
+  const body = h('div', {}, stages.el, views.el, steps, all.el, time.el, found.el, table.el, given.el, yaml.el);
   const el = h('div', { class: 'run' }, message.el, head, body);
   set(head, { hidden: true });
   set(body, { hidden: true });
@@ -113,6 +114,7 @@ export function run(ctx) {
     if (v === 'logs') all.open(logsOf(ctx.id), -1, !r.ended_at);
     stages.show();
     time.show(v === 'timeline');
+    found.show(v === 'results');
     table.show(v === 'expressions');
     given.show(v === 'inputs');
     yaml.show(v === 'yaml');

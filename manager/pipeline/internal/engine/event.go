@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // EventKind is the kind of an Event.
 type EventKind string
@@ -70,6 +73,8 @@ type Result struct {
 	Message  string            `json:"message,omitempty"`
 	ExitCode *int              `json:"exit_code,omitempty"`
 	Outputs  map[string]string `json:"outputs,omitempty"`
+	// Report is a description of the results for people, such as failed tests. The engine only keeps it.
+	Report json.RawMessage `json:"report,omitempty"`
 }
 
 // FailureKind is the kind of a failure.

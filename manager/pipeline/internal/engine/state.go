@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // State is the state of a run: its request, and its nodes by path. The run never
 // changes, so only changed nodes need to be saved. A State is not safe for concurrent use.
@@ -121,6 +124,8 @@ type Node struct {
 	ExitCode    *int        `json:"exit_code,omitempty"`
 	// Outputs are the output variables of a step.
 	Outputs map[string]string `json:"outputs,omitempty"`
+	// Report is the report of the result of a step.
+	Report json.RawMessage `json:"report,omitempty"`
 	// Retries counts the retries by failure strategies, without those by people.
 	Retries   int       `json:"retries,omitempty"`
 	CreatedAt time.Time `json:"created_at"`

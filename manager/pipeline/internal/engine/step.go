@@ -64,7 +64,7 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 		return
 	}
 	t.touch(n)
-	n.ExitCode = r.ExitCode
+	n.ExitCode, n.Report = r.ExitCode, r.Report
 	failure := known(r.Failure)
 	background := t.element(n).step.Type == typeBackground
 	if background && !n.Background && failure == "" && n.Ending == "" {
