@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path"
 	"runtime"
 	"strings"
 
@@ -44,6 +45,16 @@ type Config struct {
 	Compile func(config []byte, name string, in yaml.Input) (*yaml.Plan, error)
 	// Options are the settings of the runner for all pipelines.
 	Options yaml.Options
+	// Repositories are patterns of the repositories whose builds run, such as "octo/*", and Events
+	// are the events. Nil means all. TrustedOnly runs only builds of trusted repositories. The
+	// stages of other builds end with an error.
+	Repositories, Events []string
+	TrustedOnly          bool
+	// SecretPlugin, RegistryPlugin and EnvironmentPlugin are servers that the extensions of
+	// Drone's runners are: they have the values of the secrets with "get", credentials of
+	// registries, and variables of all steps. The token signs the requests. With 32 bytes or more
+	// the answers are encrypted too. Without an endpoint there is no such server.
+	SecretPlugin, RegistryPlugin, EnvironmentPlugin struct{ Endpoint, Token string }
 	// HTTPClient makes the requests. Redirects are not followed. Nil means a client that uses
 	// HTTP_PROXY, HTTPS_PROXY and NO_PROXY.
 	HTTPClient *http.Client
@@ -65,6 +76,9 @@ func (c *Config) complete() error {
 		return errors.New("drone: the secret has a character that no HTTP header may have")
 	}
 	c.Endpoint = strings.TrimRight(c.Endpoint, "/")
+	if err := c.checkRest(); err != nil {
+		return err
+	}
 	if c.Name == "" {
 		if c.Name, err = os.Hostname(); err != nil {
 			return fmt.Errorf("drone: the name is empty: %w", err)
@@ -86,6 +100,30 @@ func (c *Config) complete() error {
 		t := http.DefaultTransport.(*http.Transport).Clone()
 		t.MaxIdleConnsPerHost = 32
 		c.HTTPClient = &http.Client{Transport: t}
+	}
+	return nil
+}
+
+// checkRest checks the plugins and the limits.
+func (c *Config) checkRest() error {
+	for name, p := range map[string]struct{ Endpoint, Token string }{
+		"secret": c.SecretPlugin, "registry": c.RegistryPlugin, "environment": c.EnvironmentPlugin,
+	} {
+		if p.Endpoint == "" {
+			continue
+		}
+		u, err := url.Parse(p.Endpoint)
+		switch {
+		case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "":
+			return fmt.Errorf("drone: the endpoint of the %s plugin must be an http or https URL without credentials", name)
+		case p.Token == "":
+			return fmt.Errorf("drone: the token of the %s plugin is empty: set it to the secret of the plugin", name)
+		}
+	}
+	for _, pattern := range c.Repositories {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("drone: the pattern %q of repositories is not valid", pattern)
+		}
 	}
 	return nil
 }

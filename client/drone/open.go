@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"path"
+	"slices"
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/drone/yaml"
@@ -71,7 +73,7 @@ func (r *run) open(ctx context.Context) error {
 	r.mu.Lock()
 	r.progress.Accepted, r.progress.Started = true, unix()
 	r.mu.Unlock()
-	if err := r.load(d); err != nil {
+	if err := r.load(ctx, d); err != nil {
 		return err
 	}
 	r.save()
@@ -148,9 +150,20 @@ func (r *run) ours(d *details) bool {
 }
 
 // load compiles the pipeline of the stage. Its error is for the user.
-func (r *run) load(d *details) error {
+func (r *run) load(ctx context.Context, d *details) error {
+	ctx, cancel := context.WithTimeout(ctx, pluginTimeout)
+	defer cancel()
 	in, hidden := r.c.input(d)
-	plan, err := r.c.cfg.Compile(d.Config.Data, d.Stage.text("name"), in)
+	err := r.c.admit(d)
+	if err == nil {
+		var more []string
+		more, err = r.c.consult(ctx, d, &in)
+		hidden = append(hidden, more...)
+	}
+	var plan *yaml.Plan
+	if err == nil {
+		plan, err = r.c.cfg.Compile(d.Config.Data, d.Stage.text("name"), in)
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.details, r.record = d, d.Stage
@@ -169,6 +182,23 @@ func (r *run) load(d *details) error {
 		r.steps = append(r.steps, s)
 	}
 	r.address(hidden)
+	return nil
+}
+
+// admit returns an error if the settings of the runner exclude the build.
+func (c *Client) admit(d *details) error {
+	slug, event := d.Repo.text("slug"), d.Build.text("event")
+	switch {
+	case c.cfg.TrustedOnly && !d.Repo.flag("trusted"):
+		return errors.New("the runner runs only builds of trusted repositories: make the repository trusted, or use another runner")
+	case len(c.cfg.Events) > 0 && !slices.Contains(c.cfg.Events, event):
+		return fmt.Errorf("the runner does not run builds of the event %q: use another runner", event)
+	case len(c.cfg.Repositories) > 0 && !slices.ContainsFunc(c.cfg.Repositories, func(pattern string) bool {
+		match, err := path.Match(pattern, slug)
+		return err == nil && match
+	}):
+		return fmt.Errorf("the runner does not run builds of the repository %q: use another runner", slug)
+	}
 	return nil
 }
 

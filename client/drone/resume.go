@@ -60,7 +60,10 @@ func (c *Client) restore(ctx context.Context, r *run) {
 	r.mu.Lock()
 	r.progress.Accepted = true
 	r.mu.Unlock()
-	r.rebuild(d)
+	r.rebuild(ctx, d)
+	if ctx.Err() != nil { // the plugins were not asked to the end: the next process continues
+		return
+	}
 	close(r.loaded)
 	c.cfg.Log.Info().Int64("stage", r.id).Msg("continuing with a stage of the earlier process")
 	if d != nil {
@@ -71,11 +74,11 @@ func (c *Client) restore(ctx context.Context, r *run) {
 
 // rebuild derives the state of the stage from its details and its stored progress. d is nil if
 // the server does not know the stage any more.
-func (r *run) rebuild(d *details) {
+func (r *run) rebuild(ctx context.Context, d *details) {
 	stored := r.progress
 	var err error
 	if d != nil {
-		err = r.load(d)
+		err = r.load(ctx, d)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

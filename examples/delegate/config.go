@@ -122,6 +122,15 @@ const prefix = "HARNESS_"
 var otherNames = map[string]string{
 	"DELEGATE_TOKEN": "TOKEN", "DELEGATE_TAGS": "TAGS", "DELEGATE_NAME": "NAME", "MANAGER_HOST_AND_PORT": "URL",
 	"DRONE_RUNNER_NAME": "NAME", "DRONE_RUNNER_CAPACITY": "MAX_STAGES", "DRONE_HTTP_BIND": "HTTP_BIND",
+	// Old names of Drone's runners.
+	"DRONE_MACHINE": "NAME", "DRONE_SERVER_PORT": "HTTP_BIND", "DRONE_LOGS_DEBUG": "DRONE_DEBUG", "DRONE_LOGS_TRACE": "DRONE_TRACE",
+	"DRONE_RUNNER_OS": "DRONE_PLATFORM_OS", "DRONE_RUNNER_ARCH": "DRONE_PLATFORM_ARCH", "DRONE_RUNNER_KERNEL": "DRONE_PLATFORM_KERNEL",
+	"DRONE_RUNNER_VARIANT": "DRONE_PLATFORM_VARIANT", "DRONE_LIMIT_MEM": "DRONE_MEMORY_LIMIT", "DRONE_LIMIT_MEM_SWAP": "DRONE_MEMORY_SWAP_LIMIT",
+	"DRONE_LIMIT_CPU_QUOTA": "DRONE_CPU_QUOTA", "DRONE_LIMIT_CPU_SHARES": "DRONE_CPU_SHARES", "DRONE_LIMIT_CPU_SET": "DRONE_CPU_SET",
+	"DRONE_SECRET_ENDPOINT": "DRONE_SECRET_PLUGIN_ENDPOINT", "DRONE_SECRET_SECRET": "DRONE_SECRET_PLUGIN_TOKEN",
+	"DRONE_SECRET_SKIP_VERIFY": "DRONE_SECRET_PLUGIN_SKIP_VERIFY", "DRONE_REGISTRY_ENDPOINT": "DRONE_REGISTRY_PLUGIN_ENDPOINT",
+	"DRONE_REGISTRY_SECRET": "DRONE_REGISTRY_PLUGIN_TOKEN", "DRONE_REGISTRY_PLUGIN_SECRET": "DRONE_REGISTRY_PLUGIN_TOKEN",
+	"DRONE_REGISTRY_SKIP_VERIFY": "DRONE_REGISTRY_PLUGIN_SKIP_VERIFY",
 }
 
 // loadConfig reads the file, if one is named, and the environment, which wins over the file. An unknown name in the
@@ -151,11 +160,7 @@ func loadConfig(file string, environ []string) (config, []string, error) {
 			delete(values, name) // an empty value means the default
 		}
 	}
-	ignored, err := unsupportedDrone(values)
-	warnings = append(warnings, ignored...)
-	if err != nil {
-		return c, warnings, err
-	}
+	warnings = append(warnings, unsupportedDrone(values)...)
 	if err := env.ParseWithOptions(&c, env.Options{Environment: values}); err != nil {
 		return c, warnings, errors.Join(settingErrors(err), collect(c.checkServers))
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -44,7 +46,9 @@ type DroneConfig struct {
 	DroneEnvFile    string            `env:"DRONE_RUNNER_ENV_FILE" help:"file with further variables of all steps, NAME=value a line"`
 	DroneVolumes    []string          `env:"DRONE_RUNNER_VOLUMES" help:"volumes of all containers, /host:/container,..."`
 	DroneNetworks   []string          `env:"DRONE_RUNNER_NETWORKS" help:"networks of the engine that all containers join"`
-	DronePrivileged []string          `env:"DRONE_RUNNER_PRIVILEGED_IMAGES" help:"images of plugins that run privileged in every repository; default: the Docker plugins"`
+	DronePrivileged []string          `env:"DRONE_RUNNER_PRIVILEGED_IMAGES" help:"images of plugins that run privileged in every repository, beside the Docker plugins"`
+	DroneSecrets    droneSecrets      `env:"DRONE_RUNNER_SECRETS" help:"secrets of all Drone pipelines, also of pull requests, name:value,..."`
+	DroneDocker     string            `env:"DRONE_DOCKER_CONFIG" help:"configuration file of Docker with credentials of registries"`
 	DroneCloneOnly  bool              `env:"DRONE_NETRC_CLONE_ONLY" envDefault:"false" help:"withhold the credentials of the repository from the steps"`
 
 	DroneMemory     int64    `env:"DRONE_MEMORY_LIMIT" help:"memory of each container, in bytes"`
@@ -53,6 +57,18 @@ type DroneConfig struct {
 	DroneCPUQuota   int64    `env:"DRONE_CPU_QUOTA" help:"CPU quota of each container"`
 	DroneCPUShares  int64    `env:"DRONE_CPU_SHARES" help:"CPU shares of each container"`
 	DroneCPUSet     []string `env:"DRONE_CPU_SET" help:"CPUs of each container"`
+	DroneShm        int64    `env:"DRONE_SHM_SIZE" help:"shared memory of each container, in bytes"`
+
+	DroneRepos   []string `env:"DRONE_LIMIT_REPOS" help:"patterns of the repositories whose builds run, such as octo/*; default: all"`
+	DroneEvents  []string `env:"DRONE_LIMIT_EVENTS" help:"events of the builds to run; default: all"`
+	DroneTrusted bool     `env:"DRONE_LIMIT_TRUSTED" envDefault:"false" help:"run only builds of trusted repositories"`
+
+	DroneSecretPlugin   string `env:"DRONE_SECRET_PLUGIN_ENDPOINT" help:"address of a plugin with the values of external secrets"`
+	DroneSecretToken    string `env:"DRONE_SECRET_PLUGIN_TOKEN" help:"the secret that the plugin shares with its runners"`
+	DroneRegistryPlugin string `env:"DRONE_REGISTRY_PLUGIN_ENDPOINT" help:"address of a plugin with credentials of registries"`
+	DroneRegistryToken  string `env:"DRONE_REGISTRY_PLUGIN_TOKEN" help:"the secret that the plugin shares with its runners"`
+	DroneEnvPlugin      string `env:"DRONE_ENV_PLUGIN_ENDPOINT" help:"address of a plugin with variables of all steps"`
+	DroneEnvToken       string `env:"DRONE_ENV_PLUGIN_TOKEN" help:"the secret that the plugin shares with its runners"`
 
 	DroneDebug bool `env:"DRONE_DEBUG" envDefault:"false" help:"the same as LOG_LEVEL=debug"`
 	DroneTrace bool `env:"DRONE_TRACE" envDefault:"false" help:"the same as LOG_LEVEL=trace"`
@@ -61,44 +77,80 @@ type DroneConfig struct {
 // droneCapacity is the number of stages at once where Drone is the only server: the default of Drone's runners.
 const droneCapacity = 2
 
-// droneRefused are settings of Drone's runners without which the delegate would run more than it was allowed to.
-var droneRefused = []string{"DRONE_LIMIT_EVENTS", "DRONE_LIMIT_REPOS", "DRONE_LIMIT_TRUSTED"}
+// dronePrivileged are the plugins that run privileged beside those of the settings, as in Drone's runners.
+var dronePrivileged = []string{"plugins/docker", "plugins/acr", "plugins/ecr", "plugins/gcr", "plugins/heroku"}
+
+// droneSecrets are values by name. Its errors have no value.
+type droneSecrets map[string]string
+
+// UnmarshalText reads name:value,...
+func (d *droneSecrets) UnmarshalText(b []byte) error {
+	*d = droneSecrets{}
+	for i, pair := range strings.Split(string(b), ",") {
+		name, value, ok := strings.Cut(pair, ":")
+		if !ok || strings.TrimSpace(name) == "" {
+			return fmt.Errorf("the entry %d must be of the form name:value", i+1)
+		}
+		(*d)[strings.TrimSpace(name)] = value
+	}
+	return nil
+}
 
 // droneIgnored are settings of Drone's runners that have no effect here, with advice.
 var droneIgnored = map[string]string{
-	"DRONE_RPC_SKIP_VERIFY":          "certificates are always verified: put the server's authority into CERTS_DIR",
-	"DRONE_RPC_DUMP_HTTP":            "LOG_LEVEL=debug logs failed calls",
-	"DRONE_RPC_DUMP_HTTP_BODY":       "bodies hold secrets and are never logged",
-	"DRONE_RUNNER_CLONE_IMAGE":       "the clone is built in",
-	"DRONE_RUNNER_ROOT":              "use WORK_DIR",
-	"DRONE_RUNNER_PATH":              "steps have the PATH of the delegate or of their image",
-	"DRONE_RUNNER_MAX_PROCS":         "use DRONE_RUNNER_CAPACITY",
-	"DRONE_SECRET_PLUGIN_ENDPOINT":   "secrets come from the server and from the configuration",
-	"DRONE_REGISTRY_PLUGIN_ENDPOINT": "credentials of registries come from image_pull_secrets",
-	"DRONE_ENV_PLUGIN_ENDPOINT":      "use DRONE_RUNNER_ENVIRON",
-	"DRONE_DOCKER_CONFIG":            "credentials of registries come from image_pull_secrets",
-	"DRONE_TMATE_ENABLED":            "there are no debug sessions",
-	"DRONE_UI_PASSWORD":              "there is no page: see HTTP_BIND",
-	"DRONE_UI_USERNAME":              "there is no page: see HTTP_BIND",
-	"DRONE_LOG_FILE":                 "use LOG_ENABLE_FILE_LOGGING and LOG_FILE",
+	"DRONE_RPC_SKIP_VERIFY":             "certificates are always verified: put the server's authority into CERTS_DIR",
+	"DRONE_SECRET_PLUGIN_SKIP_VERIFY":   "certificates are always verified: put the plugin's authority into CERTS_DIR",
+	"DRONE_REGISTRY_PLUGIN_SKIP_VERIFY": "certificates are always verified: put the plugin's authority into CERTS_DIR",
+	"DRONE_ENV_PLUGIN_SKIP_VERIFY":      "certificates are always verified: put the plugin's authority into CERTS_DIR",
+	"DRONE_RPC_DUMP_HTTP":               "LOG_LEVEL=debug logs failed calls",
+	"DRONE_RPC_DUMP_HTTP_BODY":          "bodies hold secrets and are never logged",
+	"DRONE_RUNNER_CLONE_IMAGE":          "the clone is built in",
+	"DRONE_RUNNER_DEVICES":              "a trusted repository mounts devices with a volume of the host",
+	"DRONE_RUNNER_NETWORK_OPTS":         "set the options of networks at the engine",
+	"DRONE_RUNNER_ROOT":                 "use WORK_DIR",
+	"DRONE_RUNNER_SYMLINKS":             "use WORK_DIR",
+	"DRONE_RUNNER_PATH":                 "steps have the PATH of the delegate or of their image",
+	"DRONE_RUNNER_MAX_PROCS":            "use DRONE_RUNNER_CAPACITY",
+	"DRONE_DOCKER_STREAM_PULL":          "the log of a step has the progress of its image",
+	"DRONE_TMATE_ENABLED":               "there are no debug sessions",
+	"DRONE_TMATE_IMAGE":                 "there are no debug sessions",
+	"DRONE_TMATE_HOST":                  "there are no debug sessions",
+	"DRONE_TMATE_PORT":                  "there are no debug sessions",
+	"DRONE_TMATE_FINGERPRINT_RSA":       "there are no debug sessions",
+	"DRONE_TMATE_FINGERPRINT_ED25519":   "there are no debug sessions",
+	"DRONE_UI_DISABLE":                  "there is no page: see HTTP_BIND",
+	"DRONE_UI_PASSWORD":                 "there is no page: see HTTP_BIND",
+	"DRONE_UI_REALM":                    "there is no page: see HTTP_BIND",
+	"DRONE_UI_USERNAME":                 "there is no page: see HTTP_BIND",
+	"DRONE_HTTP_ACME":                   "there is no page: see HTTP_BIND",
+	"DRONE_HTTP_HOST":                   "there is no page: see HTTP_BIND",
+	"DRONE_HTTP_PROTO":                  "there is no page: see HTTP_BIND",
+	"DRONE_LOG_FILE":                    "use LOG_ENABLE_FILE_LOGGING and LOG_FILE",
 }
 
-// droneNames lists the settings of Drone's runners that the delegate knows and does not support.
-func droneNames() []string {
-	return slices.AppendSeq(slices.Clone(droneRefused), maps.Keys(droneIgnored))
+// droneFamilies are the beginnings of the names of settings of Drone's runners.
+var droneFamilies = []string{
+	"DRONE_RPC_", "DRONE_RUNNER_", "DRONE_LIMIT_", "DRONE_PLATFORM_", "DRONE_DOCKER_", "DRONE_SECRET_", "DRONE_REGISTRY_", "DRONE_ENV_",
+	"DRONE_UI_", "DRONE_TMATE_", "DRONE_HTTP_", "DRONE_MEMORY_", "DRONE_CPU_", "DRONE_LOG", "DRONE_RESOURCE_", "DRONE_NAMESPACE_", "DRONE_SERVICE_ACCOUNT_",
 }
 
-// unsupportedDrone returns a warning for each setting without an effect, and an error for one that must not be ignored.
-func unsupportedDrone(values map[string]string) (warnings []string, err error) {
+// droneNames lists the settings of Drone's runners that have no effect here.
+func droneNames() []string { return slices.Collect(maps.Keys(droneIgnored)) }
+
+// unsupportedDrone returns a warning for each setting of Drone's runners that has no effect.
+func unsupportedDrone(values map[string]string) (warnings []string) {
+	known := settingNames()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if advice, ok := droneIgnored[name]; ok {
+		advice, ok := droneIgnored[name]
+		family := slices.ContainsFunc(droneFamilies, func(f string) bool { return strings.HasPrefix(name, f) })
+		switch {
+		case ok:
 			warnings = append(warnings, fmt.Sprintf("%s has no effect: %s", name, advice))
-		}
-		if slices.Contains(droneRefused, name) {
-			err = errors.Join(err, fmt.Errorf("%s: it is not supported, and without it the delegate would run other builds too: unset it", name))
+		case values["DRONE_RPC_HOST"] != "" && family && !slices.Contains(known, name):
+			warnings = append(warnings, fmt.Sprintf(`%s has no effect: "delegate settings" lists the valid settings`, name))
 		}
 	}
-	return warnings, err
+	return warnings
 }
 
 // managed reports whether the delegate serves a manager. It does unless only a Drone server is configured.
@@ -121,6 +173,18 @@ func (c *config) checkServers(wrong func(setting string, bad bool, must string))
 	wrong("DRONE_RPC_SECRET", c.DroneSecret == "", "set, as DRONE_RPC_HOST is")
 	wrong("DRONE_RPC_PROTO", c.DroneProto != "https" && c.DroneProto != "http", "https or http")
 	wrong("DRONE_RPC_HOST", strings.Contains(c.DroneHost, "://"), "an address without a scheme: that is DRONE_RPC_PROTO")
+	for name, p := range map[string][2]string{
+		"DRONE_SECRET_PLUGIN": {c.DroneSecretPlugin, c.DroneSecretToken}, "DRONE_REGISTRY_PLUGIN": {c.DroneRegistryPlugin, c.DroneRegistryToken},
+		"DRONE_ENV_PLUGIN": {c.DroneEnvPlugin, c.DroneEnvToken},
+	} {
+		wrong(name+"_ENDPOINT", p[0] != "" && !strings.HasPrefix(p[0], "https://") && !strings.HasPrefix(p[0], "http://"), "an address that begins with https:// or http://")
+		wrong(name+"_ENDPOINT", p[0] == "" && p[1] != "", "set, as "+name+"_TOKEN is")
+		wrong(name+"_TOKEN", p[0] != "" && p[1] == "", "set, as "+name+"_ENDPOINT is")
+	}
+	for _, pattern := range c.DroneRepos {
+		_, err := path.Match(pattern, "")
+		wrong("DRONE_LIMIT_REPOS", err != nil, "a list of patterns such as octo/*")
+	}
 	for _, kind := range c.DroneTypes {
 		wrong("DRONE_RUNNER_TYPES", kind != "docker" && kind != "exec", "a list of docker, exec")
 	}
@@ -148,20 +212,34 @@ func openDrone(cfg config, out *client.HTTP, slots *capacity.Slots, log zerolog.
 		return nil, fmt.Errorf("DRONE_RUNNER_ENV_FILE: %w", err)
 	}
 	maps.Copy(environment, cfg.DroneEnviron)
+	docker := []byte(nil)
+	if cfg.DroneDocker != "" {
+		if docker, err = os.ReadFile(cfg.DroneDocker); err != nil {
+			return nil, fmt.Errorf("DRONE_DOCKER_CONFIG: %w", err)
+		}
+		if !json.Valid(docker) {
+			return nil, fmt.Errorf("DRONE_DOCKER_CONFIG: %s is not a configuration file of Docker", cfg.DroneDocker)
+		}
+	}
 	dir := ""
 	if cfg.Resume {
 		dir = filepath.Join(cfg.LedgerDir, "drone")
 	}
-	c, err := drone.New(drone.Config{
+	settings := drone.Config{
 		Endpoint: cfg.droneURL(), Secret: cfg.DroneSecret, Name: cfg.Name, Types: cfg.DroneTypes, Labels: cfg.DroneLabels,
 		OS: cfg.DroneOS, Arch: cfg.DroneArch, Variant: cfg.DroneVariant, Kernel: cfg.DroneKernel,
 		Slots: slots, Dir: dir, HTTPClient: outgoing(out), Log: log,
+		Repositories: cfg.DroneRepos, Events: cfg.DroneEvents, TrustedOnly: cfg.DroneTrusted,
 		Options: yaml.Options{
-			Privileged: cfg.DronePrivileged, Volumes: cfg.DroneVolumes, Networks: cfg.DroneNetworks, Environment: environment,
+			Privileged: slices.Concat(dronePrivileged, cfg.DronePrivileged), Secrets: cfg.DroneSecrets, DockerConfig: string(docker), ShmSize: cfg.DroneShm, Volumes: cfg.DroneVolumes, Networks: cfg.DroneNetworks, Environment: environment,
 			NetrcCloneOnly: cfg.DroneCloneOnly, Memory: cfg.DroneMemory, MemorySwap: cfg.DroneMemorySwap,
 			CPUPeriod: cfg.DroneCPUPeriod, CPUQuota: cfg.DroneCPUQuota, CPUShares: cfg.DroneCPUShares, CPUSet: cfg.DroneCPUSet,
 		},
-	})
+	}
+	settings.SecretPlugin.Endpoint, settings.SecretPlugin.Token = cfg.DroneSecretPlugin, cfg.DroneSecretToken
+	settings.RegistryPlugin.Endpoint, settings.RegistryPlugin.Token = cfg.DroneRegistryPlugin, cfg.DroneRegistryToken
+	settings.EnvironmentPlugin.Endpoint, settings.EnvironmentPlugin.Token = cfg.DroneEnvPlugin, cfg.DroneEnvToken
+	c, err := drone.New(settings)
 	if err != nil {
 		return nil, fmt.Errorf("DRONE_RPC_HOST, DRONE_RPC_SECRET: %w", err)
 	}

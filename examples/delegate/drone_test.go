@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,14 +53,22 @@ func TestDroneSettingsWithoutMeaningAreNamed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, strings.Join(warnings, "\n"), "DRONE_RPC_SKIP_VERIFY has no effect")
 	assert.Contains(t, strings.Join(warnings, "\n"), "DRONE_UI_USERNAME has no effect")
+	assert.NotContains(t, strings.Join(warnings, "\n"), "DRONE_RPC_HOST")
+	_, warnings, err = load(t, droneOnly+"127.0.0.1:1\n", "DRONE_RUNNER_OTHER=a", "DRONE_RUNNER_OS=linux", "DRONE_BUILD_NUMBER=7")
+	require.NoError(t, err)
+	assert.Equal(t, []string{`DRONE_RUNNER_OTHER has no effect: "delegate settings" lists the valid settings`}, warnings)
 	for setting, message := range map[string]string{
-		"DRONE_LIMIT_REPOS=octo/hello":     "DRONE_LIMIT_REPOS: it is not supported",
-		"DRONE_RPC_PROTO=ftp":              "DRONE_RPC_PROTO: it must be https or http",
-		"DRONE_RPC_SECRET=":                "DRONE_RPC_SECRET: it must be set",
-		"DRONE_RPC_HOST=https://d.example": "DRONE_RPC_HOST: it must be an address without a scheme",
-		"DRONE_RUNNER_TYPES=ssh":           "DRONE_RUNNER_TYPES: it must be a list of docker, exec",
-		"DRONE_RUNNER_CAPACITY=0":          "must be a positive integer",
-		"DRONE_RUNNER_LABEL=a:b":           "did you mean DRONE_RUNNER_LABELS?",
+		"DRONE_LIMIT_REPOS=[":                              "DRONE_LIMIT_REPOS: it must be a list of patterns",
+		"DRONE_SECRET_PLUGIN_ENDPOINT=p.example":           "DRONE_SECRET_PLUGIN_ENDPOINT: it must be an address that begins with",
+		"DRONE_REGISTRY_PLUGIN_ENDPOINT=https://p.example": "DRONE_REGISTRY_PLUGIN_TOKEN: it must be set",
+		"DRONE_ENV_PLUGIN_TOKEN=" + droneSecret:            "DRONE_ENV_PLUGIN_ENDPOINT: it must be set",
+		"DRONE_RUNNER_SECRETS=" + droneSecret:              "DRONE_RUNNER_SECRETS: the entry 1 must be of the form name:value",
+		"DRONE_RPC_PROTO=ftp":                              "DRONE_RPC_PROTO: it must be https or http",
+		"DRONE_RPC_SECRET=":                                "DRONE_RPC_SECRET: it must be set",
+		"DRONE_RPC_HOST=https://d.example":                 "DRONE_RPC_HOST: it must be an address without a scheme",
+		"DRONE_RUNNER_TYPES=ssh":                           "DRONE_RUNNER_TYPES: it must be a list of docker, exec",
+		"DRONE_RUNNER_CAPACITY=0":                          "must be a positive integer",
+		"DRONE_RUNNER_LABEL=a:b":                           "did you mean DRONE_RUNNER_LABELS?",
 	} {
 		_, _, err := load(t, droneOnly+"127.0.0.1:1\n"+setting+"\n")
 		require.ErrorContains(t, err, message, setting)
@@ -70,31 +81,85 @@ const execPipeline = "kind: pipeline\ntype: exec\nname: default\nclone:\n  disab
 
 func TestTheDelegateServesADroneServer(t *testing.T) {
 	t.Parallel()
+	stage, text := runDrone(t, execPipeline)
+	assert.Equal(t, "success", stage.Status, stage.Error)
+	assert.Contains(t, text, "hello from octo/hello")
+}
+
+// runDrone runs a pipeline of one step by a delegate with settings. It returns the stage and the log of the step.
+func runDrone(t *testing.T, pipeline string, settings ...string) (dronetest.Stage, string) {
+	t.Helper()
 	s := dronetest.New(droneSecret)
 	t.Cleanup(s.Close)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "config.env")
-	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("%s%s\nLEDGER_DIR=%s\nWORK_DIR=%s\nHTTP_BIND=off\nLOG_LEVEL=error\nTRUSTED_STEPS=true\n",
-		droneOnly, strings.TrimPrefix(s.URL, "http://"), filepath.Join(dir, "ledger"), filepath.Join(dir, "work"))), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf("%s%s\nLEDGER_DIR=%s\nWORK_DIR=%s\nHTTP_BIND=off\nLOG_LEVEL=error\nTRUSTED_STEPS=true\n%s\n",
+		droneOnly, strings.TrimPrefix(s.URL, "http://"), filepath.Join(dir, "ledger"), filepath.Join(dir, "work"), strings.Join(settings, "\n"))), 0o600))
 	cfg, _, err := loadConfig(file, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	over := make(chan error, 1)
 	go func() { over <- serve(ctx, cfg, func(*poller.Poller) {}) }()
-	build := s.Add(dronetest.Build{Type: "exec", Config: execPipeline})
+	build := s.Add(dronetest.Build{Type: "exec", Config: pipeline})
 	waiting, stop := context.WithTimeout(t.Context(), 30*time.Second)
 	defer stop()
 	stages, err := s.Wait(waiting, build)
 	cancel()
 	require.NoError(t, <-over)
 	require.NoError(t, err, "%+v", stages)
-	assert.Equal(t, "success", stages[0].Status, stages[0].Error)
-	require.Len(t, stages[0].Steps, 1)
 	var text strings.Builder
-	for _, l := range stages[0].Steps[0].Log {
-		text.WriteString(l.Out)
+	for _, step := range stages[0].Steps {
+		for _, l := range step.Log {
+			text.WriteString(l.Out)
+		}
 	}
-	assert.Contains(t, text.String(), "hello from octo/hello")
+	return stages[0], text.String()
+}
+
+// Secrets and variables come from the settings and from plugins.
+func TestDroneSettingsReachTheSteps(t *testing.T) {
+	t.Parallel()
+	plugin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, map[string]string{
+			"application/vnd.drone.secret.v1+json":   `{"data":"visibly-fake-external"}`,
+			"application/vnd.drone.env.v2+json":      `[{"name":"OF_PLUGIN","data":"of-plugin"}]`,
+			"application/vnd.drone.registry.v1+json": `[{"address":"r.example","username":"octo","password":"visibly-fake-password"}]`,
+		}[r.Header.Get("Accept")])
+	}))
+	t.Cleanup(plugin.Close)
+	docker := filepath.Join(t.TempDir(), "config.json")
+	require.NoError(t, os.WriteFile(docker, []byte(`{"auths":{}}`), 0o600))
+	settings := []string{"DRONE_RUNNER_SECRETS=own:visibly-fake-own", "DRONE_RUNNER_ENVIRON=OF_RUNNER:of-runner", "DRONE_LIMIT_EVENTS=push", "DRONE_DOCKER_CONFIG=" + docker}
+	for _, kind := range []string{"SECRET", "REGISTRY", "ENV"} {
+		settings = append(settings, "DRONE_"+kind+"_PLUGIN_ENDPOINT="+plugin.URL, "DRONE_"+kind+"_PLUGIN_TOKEN=fake-token")
+	}
+	const pipeline = `kind: pipeline
+type: exec
+name: default
+clone: {disable: true}
+steps:
+- name: a
+  environment: {OWN: {from_secret: own}, EXTERNAL: {from_secret: external}}
+  commands:
+  - test "$OWN" = "visibly-fake"-own
+  - test "$EXTERNAL" = "visibly-fake"-external
+  - echo "$OF_PLUGIN $OF_RUNNER $OWN $EXTERNAL visibly-fake-password"
+---
+kind: secret
+name: external
+get: {path: a, name: b}
+`
+	stage, text := runDrone(t, pipeline, settings...)
+	assert.Equal(t, "success", stage.Status, stage.Error)
+	assert.Contains(t, text, "of-plugin of-runner")
+	for _, value := range []string{"visibly-fake-own", "visibly-fake-external", "visibly-fake-password"} {
+		assert.NotContains(t, text, value)
+	}
+	stage, _ = runDrone(t, pipeline, append(settings, "DRONE_LIMIT_REPOS=other/*")...)
+	assert.Equal(t, "error", stage.Status)
+	assert.Contains(t, stage.Error, `does not run builds of the repository "octo/hello"`)
+	stage, _ = runDrone(t, pipeline, append(settings, "DRONE_LIMIT_TRUSTED=true")...)
+	assert.Contains(t, stage.Error, "only builds of trusted repositories")
 }
 
 // The delegate serves a manager and a Drone server at once, on one slot.

@@ -85,6 +85,9 @@ func (c *compiler) prepare() (err error) {
 	if c.auths, err = c.readAuths(); err != nil {
 		return err
 	}
+	for _, value := range c.in.Hidden {
+		c.mask(value)
+	}
 	c.mask(c.in.Netrc.Password)
 	c.plan.Init.Envs = c.environmentOfAll()
 	return nil
@@ -108,6 +111,30 @@ func (c *compiler) decryptSecrets() error {
 	}
 	c.in.Secrets = all
 	return nil
+}
+
+// secret returns the value of a secret: of the server, of the file, of the runner, or of an external system. It is empty
+// if the secret is not known.
+func (c *compiler) secret(name string) (string, error) {
+	if value, known := c.in.Secrets[name]; known {
+		return value, nil
+	}
+	value := c.in.Options.Secrets[name]
+	for _, s := range c.secrets {
+		if value != "" || c.in.External == nil {
+			break
+		}
+		if s.Name != name || s.Path == "" && s.Key == "" {
+			continue
+		}
+		var err error
+		if value, err = c.in.External(s); err != nil {
+			return "", fmt.Errorf("the secret %q: %w", name, err)
+		}
+		break
+	}
+	c.in.Secrets[name] = value
+	return value, nil
 }
 
 // mask hides a value in all output.

@@ -19,13 +19,13 @@ func (c *compiler) addStep(s *step, service bool) error {
 	}
 	e := &one.Execute
 	e.ID, e.Name, e.Detach = s.name, s.name, one.Detached
-	var secrets []string
-	e.Environment, secrets = c.environmentOf(s)
-	e.Secrets = secrets
-	for _, secret := range secrets {
+	var err error
+	if e.Environment, e.Secrets, err = c.environmentOf(s, one.Skipped); err != nil {
+		return err
+	}
+	for _, secret := range e.Secrets {
 		c.mask(secret)
 	}
-	var err error
 	if c.Type == typeExec {
 		c.host(s, e)
 	} else {
@@ -41,19 +41,31 @@ func (c *compiler) addStep(s *step, service bool) error {
 
 // environmentOf returns the variables of one step, without the variables of all steps, and the secrets in
 // them. Secrets are not in the init: the values of a step never reach a disk. The variable of a
-// secret that is not known is empty.
-func (c *compiler) environmentOf(s *step) (env map[string]string, secrets []string) {
+// secret that is not known is empty. A skipped step needs no secrets.
+func (c *compiler) environmentOf(s *step, skipped bool) (env map[string]string, secrets []string, err error) {
 	env = map[string]string{}
+	hide := func(value string) {
+		if value != "" && !slices.Contains(secrets, value) {
+			secrets = append(secrets, value)
+		}
+	}
 	add := func(name string, v variable) {
 		value := v.value
-		if v.secret != "" {
-			if value = c.in.Secrets[v.secret]; value != "" && !slices.Contains(secrets, value) {
-				secrets = append(secrets, value)
-			}
+		if v.secret != "" && !skipped && err == nil {
+			value, err = c.secret(v.secret)
+			hide(value)
 		}
 		env[name] = value
 	}
-	for name, v := range c.environment {
+	for name, value := range c.in.Hidden {
+		_, own := c.in.Variables[name]
+		if _, ofPipeline := c.environment[name]; !own && !ofPipeline {
+			env[name] = value
+			hide(value)
+		}
+	}
+	for _, name := range sortedNames(c.environment) {
+		v := c.environment[name]
 		if _, own := c.in.Variables[name]; v.secret != "" && !own {
 			add(name, v)
 		}
@@ -69,7 +81,7 @@ func (c *compiler) environmentOf(s *step) (env map[string]string, secrets []stri
 	}
 	env["DRONE_STEP_NAME"] = s.name
 	slices.Sort(secrets)
-	return env, secrets
+	return env, secrets, err
 }
 
 func sortedNames(env map[string]variable) []string { return slices.Sorted(maps.Keys(env)) }

@@ -153,3 +153,22 @@ func TestCredentialsGoToTheRegistryThatTheyAreFor(t *testing.T) {
 	_, err := compile(t, "kind: pipeline\nimage_pull_secrets: [pull]\nsteps: [{name: a, image: golang}]", in)
 	require.ErrorContains(t, err, `image_pull_secrets: the secret "pull" is not a Docker configuration`)
 }
+
+// The credentials of the runner follow those of image_pull_secrets.
+func TestTheRunnerHasCredentialsForRegistries(t *testing.T) {
+	t.Parallel()
+	const text = "kind: pipeline\nimage_pull_secrets: [pull]\nsteps: [{name: a, image: golang}, {name: b, image: b.example/x}, {name: c, image: c.example/x}]"
+	in := Input{
+		Secrets:    map[string]string{"pull": `{"auths":{"docker.io":{"username":"own","password":"not-a-real-one"}}}`},
+		Options:    Options{DockerConfig: `{"auths":{"docker.io":{"username":"file"},"b.example":{"username":"file","password":"not-a-real-two"}}}`},
+		Registries: []stage.Auth{{Address: "b.example", Username: "plugin"}, {Address: "c.example", Username: "plugin", Password: "not-a-real-three"}},
+	}
+	plan := compiled(t, text, in)
+	for step, user := range map[string]string{"a": "own", "b": "file", "c": "plugin"} {
+		assert.Equal(t, user, plan.step(step).Execute.Auth.Username, step)
+	}
+	assert.ElementsMatch(t, []string{"not-a-real-one", "not-a-real-two", "not-a-real-three"}, plan.Init.Secrets)
+	in.Options.DockerConfig, in.Variables = "{", push()
+	_, err := compile(t, text, in)
+	require.ErrorContains(t, err, "the Docker configuration of the runner is not valid")
+}

@@ -2,6 +2,7 @@ package yaml
 
 import (
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 
@@ -60,11 +61,18 @@ func systemPath(dir string) bool {
 }
 
 // readAuths reads the credentials in the secrets that image_pull_secrets names: configuration
-// files of Docker. A secret that is not known is left out, because pull requests get none.
+// files of Docker. A secret that is not known is left out, because pull requests get none. The
+// credentials of the runner follow.
 func (c *compiler) readAuths() ([]stage.Auth, error) {
+	if c.Type == typeExec {
+		return nil, nil
+	}
 	var list []stage.Auth
 	for _, name := range c.pullSecrets {
-		text := c.in.Secrets[name]
+		text, err := c.secret(name)
+		if err != nil {
+			return nil, err
+		}
 		if text == "" {
 			continue
 		}
@@ -72,10 +80,18 @@ func (c *compiler) readAuths() ([]stage.Auth, error) {
 		if err != nil {
 			return nil, c.source.errorf("image_pull_secrets: the secret %q is not a Docker configuration such as {\"auths\":{\"registry.example\":{\"auth\":\"...\"}}}", name)
 		}
-		for _, a := range auths {
-			c.mask(a.Password)
+		list = append(list, auths...)
+	}
+	if text := c.in.Options.DockerConfig; text != "" {
+		auths, err := parseAuths(text)
+		if err != nil {
+			return nil, errors.New("the Docker configuration of the runner is not valid")
 		}
 		list = append(list, auths...)
+	}
+	list = append(list, c.in.Registries...)
+	for _, a := range list {
+		c.mask(a.Password)
 	}
 	return list, nil
 }

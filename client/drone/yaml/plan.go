@@ -16,6 +16,14 @@ type Input struct {
 	// that Secrets does not have. If it is empty, they stay empty: a pull request from a
 	// fork must not get them.
 	SecretKey string
+	// External returns the value of a secret of the file with a Path or a Key. It is called for
+	// each that a step needs. The value is empty if there is no such secret. Nil means that none
+	// has a value.
+	External func(Secret) (string, error)
+	// Hidden are variables of all steps whose values are secret. Variables of the pipeline win.
+	Hidden map[string]string
+	// Registries are credentials of registries. Those of image_pull_secrets win.
+	Registries []stage.Auth
 	// Trusted allows privileged steps, volumes of the host, and other settings that
 	// reach out of the containers.
 	Trusted bool
@@ -43,6 +51,12 @@ type Options struct {
 	Networks []string
 	// Environment has variables for all steps. Variables of the stage win.
 	Environment map[string]string
+	// DockerConfig is the content of a configuration file of Docker with credentials of
+	// registries. Those of image_pull_secrets win.
+	DockerConfig string
+	// Secrets are secrets for all builds, also of pull requests. Those of the server and of the
+	// file win.
+	Secrets map[string]string
 	// NetrcCloneOnly withholds the credentials of the repository from the steps.
 	NetrcCloneOnly bool
 	// Memory, MemorySwap and ShmSize are limits of each container in bytes, where the
