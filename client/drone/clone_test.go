@@ -54,3 +54,46 @@ func TestTheRepositoryIsCloned(t *testing.T) {
 	assert.Equal(t, "failure", got.Status)
 	assert.NotEmpty(t, logOf(got.Steps[0]))
 }
+
+// The clone leaves the branch that the clone of Drone's runners leaves: a push its branch, a tag none, and a pull request
+// its target branch.
+func TestTheCloneLeavesTheBranchOfTheEvent(t *testing.T) {
+	t.Parallel()
+	path, first := repository(t)
+	git := func(args ...string) string {
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=octo", "-c", "user.email=octo@example.com"}, args...)...)
+		cmd.Dir = path
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return strings.TrimSpace(string(out))
+	}
+	git("checkout", "-q", "-b", "feature/x")
+	git("commit", "-q", "--allow-empty", "-m", "second")
+	second := git("rev-parse", "HEAD")
+	git("update-ref", "refs/pull/7/head", "HEAD")
+	git("checkout", "-q", "main")
+	git("tag", "v1", first)
+	git("commit", "-q", "--allow-empty", "-m", "third")
+	third := git("rev-parse", "HEAD")
+	s := serve(t)
+	start(t, s, 1, pipelines)
+	for name, c := range map[string]struct {
+		members map[string]any
+		branch  string
+		parents string
+	}{
+		"push":             {map[string]any{"after": third}, "main", first},
+		"push of the past": {map[string]any{"after": first}, "main", ""},
+		"push of a branch": {map[string]any{"after": second, "ref": "refs/heads/feature/x", "source": "feature/x", "target": "feature/x"}, "feature/x", first},
+		"tag":              {map[string]any{"event": "tag", "after": first, "ref": "refs/tags/v1"}, "", ""},
+		"pull request":     {map[string]any{"event": "pull_request", "after": second, "ref": "refs/pull/7/head", "source": "feature/x"}, "main", third + " " + second},
+		"promotion":        {map[string]any{"event": "promote", "after": third}, "main", first},
+	} {
+		got := wait(t, s, s.Add(dronetest.Build{
+			Type: "exec", Members: c.members, Repository: map[string]any{"git_http_url": path},
+			Config: "kind: pipeline\ntype: exec\nname: default\nsteps:\n- {name: a, commands: ['echo \"[$(git branch --show-current)] [$(git log -1 --format=%P)]\"']}\n",
+		}))
+		require.Equal(t, "success", got.Status, "%s: %+v", name, got)
+		assert.Contains(t, logOf(got.Steps[1]), "["+c.branch+"] ["+c.parents+"]\n", name)
+	}
+}

@@ -51,7 +51,7 @@ type Clone struct {
 	Branch string `json:"branch,omitempty"`
 	Tag    string `json:"tag,omitempty"`
 	// Commit is a full object name. If Branch or Ref is set as well, git fetches
-	// that and Commit must be part of it.
+	// that and Commit must be part of it. The local branch Branch is then at Commit.
 	Commit string `json:"commit,omitempty"`
 	// Ref is any other ref, such as "refs/pull/7/head".
 	Ref string `json:"ref,omitempty"`

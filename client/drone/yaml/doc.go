@@ -30,8 +30,9 @@
 // # Differences to Drone
 //
 // The init makes the clone with the git of the delegate, so no image is needed, and it tries three
-// times. It checks out the commit of a push without a local branch. A pull request is merged into its
-// branch, also if the depth cuts the histories apart.
+// times. As with Drone's clone, a push checks its branch out at the commit, a tag is checked out without
+// a branch, and a pull request is merged into its target branch, also if the depth cuts the histories
+// apart.
 //
 // No file holds the credentials of the repository. Plugins find them in DRONE_NETRC_MACHINE and so on.
 // In other steps, git 2.31 or later asks a helper for them; other programs find no .netrc.

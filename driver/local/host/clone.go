@@ -229,6 +229,8 @@ func (c *cloning) fetchTarget(ctx context.Context) ([]string, error) {
 	switch {
 	case c.Merge:
 		return c.fetchBranch(ctx, strings.TrimPrefix(c.Branch, "refs/heads/"))
+	case c.Commit != "" && c.Branch != "":
+		return []string{"-B", strings.TrimPrefix(c.Branch, "refs/heads/"), c.Commit}, c.fetchCommitOf(ctx, c.base(), c.baseName())
 	case c.Commit != "" && c.base() != "":
 		return []string{"--detach", c.Commit}, c.fetchCommitOf(ctx, c.base(), c.baseName())
 	case c.Commit != "":
