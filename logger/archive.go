@@ -47,7 +47,7 @@ func (s *Stream) finish(ctx context.Context) ending {
 	snapshot := s.cfg.SkipOpeningStream || !s.spool.intact()
 
 	var archiveErr, closeErr error
-	if s.archives() {
+	if s.archives() && !s.completed {
 		if archiveErr = s.archive(ctx); archiveErr == nil {
 			missing = tally{}
 		} else {
@@ -55,7 +55,7 @@ func (s *Stream) finish(ctx context.Context) ending {
 			snapshot = true
 		}
 	}
-	if !s.cfg.SkipClosingStream {
+	if !s.cfg.SkipClosingStream && !s.completed {
 		closeErr = s.closeStream(ctx, snapshot)
 	}
 	if archiveErr != nil && closeErr != nil {

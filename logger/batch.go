@@ -29,8 +29,13 @@ func (s *sendBuffer) begin() []byte {
 	return append(s.mem[:0], '[')
 }
 
-// end makes a batch of a buffer of begin with at least one line.
+// end makes a batch of a buffer of begin.
 func (s *sendBuffer) end(list []byte) batch {
+	if len(list) == 1 {
+		list = append(list, ']')
+		s.mem = list
+		return batch{list: list}
+	}
 	s.mem = list
 	b := batch{list: list, tally: tally{Bytes: int64(len(list)) - 1}}
 	// An encoded line contains no newline.

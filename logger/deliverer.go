@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -58,8 +59,10 @@ type Deliverer struct {
 	cipher  sealed.Cipher
 	durable bool // a later process can read the targets
 	start   func(url string, q *deliveryQueue)
-	stop    context.CancelFunc
-	workers sync.WaitGroup
+	// completes is the URL of the latest log service that completed a log with its last lines.
+	completes atomic.Pointer[string]
+	stop      context.CancelFunc
+	workers   sync.WaitGroup
 
 	mu      sync.Mutex
 	bytes   int64
@@ -159,7 +162,8 @@ func (d *Deliverer) Open(ctx context.Context, target StreamConfig) TaskLog {
 		lines = newSpool(&target)
 		d.newLog(&target, rand.Text()).attach(lines)
 	}
-	s := startStream(ctx, target, lines, sender{batch: maxBatch})
+	known := d.completes.Load()
+	s := startStream(ctx, target, lines, sender{batch: maxBatch, oneCall: known != nil && *known == target.URL})
 	s.repeated = repeated
 	return s
 }
@@ -223,6 +227,18 @@ func (d *Deliverer) tryClaim(target *StreamConfig) (*keptLog, *attempt) {
 	}
 	d.dequeue(k)
 	return k, nil
+}
+
+// noteCompletion records whether the log service at a URL has completed a log with its last
+// lines.
+func (d *Deliverer) noteCompletion(url string, completed bool) {
+	known := d.completes.Load()
+	switch same := known != nil && *known == url; {
+	case completed && !same:
+		d.completes.Store(&url)
+	case !completed && same:
+		d.completes.CompareAndSwap(known, nil)
+	}
 }
 
 // Close delivers until ctx ends, and leaves the rest to the next process. If the logs

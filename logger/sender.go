@@ -33,13 +33,16 @@ type sender struct {
 	gaps      bool  // the service refused lines
 	delivered tally // lines that the service accepted
 	liveErr   error // of the latest failed request
+	oneCall   bool  // the service is known to complete a log with its last lines
+	completed bool  // the service has completed the log
 }
 
 // sendLines runs in a goroutine of the stream. It sends lines until ctx ends, the
-// service has refused too often, or Close has begun and all lines are sent.
+// service has refused too often, or Close has begun and all lines are sent. If the service
+// can complete the log with its last lines, that saves the upload and the close.
 func (s *Stream) sendLines(ctx context.Context) {
 	defer close(s.done)
-	if !s.cfg.SkipOpeningStream && s.next == 0 { // an earlier attempt may have opened it
+	if !s.cfg.SkipOpeningStream && s.next == 0 && !s.endsSoon(ctx) { // an earlier attempt may have opened it
 		s.openLive(ctx)
 	}
 	for s.waitForLines(ctx) {
@@ -49,12 +52,17 @@ func (s *Stream) sendLines(ctx context.Context) {
 			return
 		}
 		s.sent = off
-		if len(list) == 1 {
+		last := s.mayComplete() && off+int64(len(list))-1 == s.spool.size()
+		if len(list) == 1 && !last {
 			continue
 		}
 		b := s.buf.end(list)
-		if err := s.putBatch(ctx, b); err == nil {
+		if err := s.putBatch(ctx, b, last); err == nil {
 			s.recordDelivery(b)
+			if last {
+				s.completed = s.api.completion == "true"
+				return
+			}
 		} else if !s.handleRefusal(ctx, b, err) {
 			return
 		}
@@ -67,7 +75,7 @@ func (s *Stream) recordDelivery(b batch) {
 	s.sent += b.Bytes
 	s.delivered.Lines += b.Lines
 	s.delivered.Bytes += b.Bytes
-	s.next = b.next
+	s.next = max(s.next, b.next)
 	if !s.gaps {
 		s.spool.ack(s.sent)
 	}
@@ -148,8 +156,9 @@ func (s *Stream) rewind(next int64) bool {
 	return true
 }
 
-// waitForLines waits until there are lines to send and FlushInterval has passed. It
-// returns false when no more lines follow.
+// waitForLines waits until there are lines to send and FlushInterval has passed. When no
+// more lines follow, it returns true if the service can complete the log, and false
+// otherwise.
 func (s *Stream) waitForLines(ctx context.Context) bool {
 	for {
 		backlog := s.spool.size() - s.sent
@@ -157,7 +166,7 @@ func (s *Stream) waitForLines(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-s.closing:
-			return s.spool.size() > s.sent
+			return s.spool.size() > s.sent || s.mayComplete() && s.api.completion == "false"
 		default:
 		}
 		if backlog >= maxBatch {
@@ -176,6 +185,28 @@ func (s *Stream) waitForLines(ctx context.Context) bool {
 	}
 }
 
+// mayComplete reports whether the service may complete the log when it has the last lines: no
+// lines follow, and its stream has the content that this stream would upload.
+func (s *Stream) mayComplete() bool {
+	select {
+	case <-s.closing:
+		return s.archives() && !s.gaps
+	default:
+		return false
+	}
+}
+
+// endsSoon waits for FlushInterval if the service needs no call before the last lines. It
+// reports whether the whole log fits into that call.
+func (s *Stream) endsSoon(ctx context.Context) bool {
+	if !s.oneCall || s.cfg.SkipClosingStream {
+		return false
+	}
+	s.waitFlushInterval(ctx)
+	size := s.spool.size()
+	return s.mayComplete() && size > 0 && size <= int64(s.batch)
+}
+
 // openLive opens the live stream. If that fails, the service may still accept lines.
 func (s *Stream) openLive(ctx context.Context) {
 	err := retry(ctx, openAttempts, func() error { return s.attempt(ctx, s.api.openStream) })
@@ -185,9 +216,9 @@ func (s *Stream) openLive(ctx context.Context) {
 }
 
 // putBatch sends a batch until the service accepts or refuses it, or ctx ends.
-func (s *Stream) putBatch(ctx context.Context, b batch) error {
+func (s *Stream) putBatch(ctx context.Context, b batch, last bool) error {
 	return retry(ctx, 0, func() error {
-		return s.attempt(ctx, func(ctx context.Context) error { return s.api.put(ctx, s.next, s.buf.body(b.list)) })
+		return s.attempt(ctx, func(ctx context.Context) error { return s.api.put(ctx, s.next, s.buf.body(b.list), last) })
 	})
 }
 

@@ -26,6 +26,8 @@ type service struct {
 	writer      string
 	client      http.Client
 	ownsClient  bool
+
+	completion string // the header Complete of the latest answer about the stream
 }
 
 func newService(cfg *StreamConfig) *service {
@@ -59,9 +61,12 @@ func (s *service) openStream(ctx context.Context) error {
 }
 
 // put appends a list of lines to the live stream. The stream has all lines before
-// position next.
-func (s *service) put(ctx context.Context, next int64, list bodyFunc) error {
+// position next. With last, the service may complete the log.
+func (s *service) put(ctx context.Context, next int64, list bodyFunc, last bool) error {
 	header := http.Header{logheader.Resume: {strconv.FormatInt(next, 10)}}
+	if last {
+		header.Set(logheader.Complete, "true")
+	}
 	return s.call(ctx, http.MethodPut, "/stream", "", header, list, nil)
 }
 
@@ -109,7 +114,8 @@ func (s *service) putLink(ctx context.Context, link string, body bodyFunc) error
 		// The cause would quote the link.
 		return &statusError{op: "PUT to the upload link", err: errors.New("the link is not a URL"), final: true}
 	}
-	return s.do(req, "PUT to the upload link", nil)
+	_, err = s.do(req, "PUT to the upload link", nil)
+	return err
 }
 
 func (s *service) call(ctx context.Context, method, path, extra string, header http.Header, body bodyFunc, answer any) error {
@@ -121,7 +127,11 @@ func (s *service) call(ctx context.Context, method, path, extra string, header h
 	maps.Copy(req.Header, header)
 	req.Header.Set(logheader.Token, s.token)
 	req.Header.Set(logheader.Writer, s.writer)
-	return s.do(req, op, answer)
+	answered, err := s.do(req, op, answer)
+	if path == "/stream" && err == nil {
+		s.completion = answered.Get(logheader.Complete)
+	}
+	return err
 }
 
 // bodyFunc opens the body for an attempt. A body with a Close method is closed after
@@ -151,32 +161,33 @@ func newRequest(ctx context.Context, method, url string, body bodyFunc) (*http.R
 	return req, nil
 }
 
-func (s *service) do(req *http.Request, op string, answer any) error {
+// do sends a request. It returns the headers of a successful answer.
+func (s *service) do(req *http.Request, op string, answer any) (http.Header, error) {
 	resp, err := s.client.Do(req)
 	if err != nil {
 		// A url.Error quotes the URL with the key or the signature of the link.
 		if ue := (*url.Error)(nil); errors.As(err, &ue) {
 			err = ue.Err
 		}
-		return &statusError{op: op, err: err}
+		return nil, &statusError{op: op, err: err}
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
-		return &statusError{
+		return nil, &statusError{
 			op: op, status: resp.StatusCode, message: messageOf(body),
 			retryAfter: retryafter.Parse(resp.Header, time.Now()), next: nextPos(resp.Header.Get(logheader.Resume)),
 		}
 	}
 	if err != nil {
-		return &statusError{op: op, err: fmt.Errorf("reading the answer: %w", err)}
+		return nil, &statusError{op: op, err: fmt.Errorf("reading the answer: %w", err)}
 	}
 	if answer != nil {
 		if err := json.Unmarshal(body, answer); err != nil {
-			return &statusError{op: op, err: fmt.Errorf("decoding the answer: %w", err), final: true}
+			return nil, &statusError{op: op, err: fmt.Errorf("decoding the answer: %w", err), final: true}
 		}
 	}
-	return nil
+	return resp.Header, nil
 }
 
 // messageOf returns the message of an error object, or the beginning of the text.

@@ -303,6 +303,9 @@ func (s *Stream) end(ctx context.Context) ending {
 	s.patience.Store(&patience{until: time.Now().Add(handOverAfter), end: cancel})
 	defer s.api.close()
 	s.finishLive(ctx)
+	if log := s.spool.log; log != nil && s.archives() {
+		log.d.noteCompletion(s.cfg.URL, s.completed)
+	}
 	return s.finish(ctx)
 }
 

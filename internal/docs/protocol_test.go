@@ -59,7 +59,7 @@ func TestProtocolPageHasAllMembers(t *testing.T) {
 	}
 	for _, name := range []string{
 		"wait", "since", "Dlite-Cursor",
-		logheader.Token, logheader.Writer, logheader.Resume, task.CodeHeader,
+		logheader.Token, logheader.Writer, logheader.Resume, logheader.Complete, task.CodeHeader,
 	} {
 		names[name] = true
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 )
@@ -192,6 +193,27 @@ func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 	s.mu.Unlock()
 	s.wake()
 	return nil
+}
+
+// complete adds the last lines to a stream and completes it. Each part may be a repetition: the
+// writer repeats the call until it gets an answer.
+func (s *store) complete(ctx context.Context, id ID, b Batch) error {
+	if b.Next <= 0 { // the writer may not have opened the stream
+		if err := s.start(ctx, id, b.Writer); err != nil {
+			return err
+		}
+	}
+	if err := s.append(ctx, id, b); err != nil {
+		return err
+	}
+	if err := s.finish(ctx, id, true); err != nil {
+		return err
+	}
+	st, err := s.streams.State(ctx, id)
+	if err == nil && st.Lines == 0 {
+		err = s.upload(ctx, id, strings.NewReader(""), 0) // a stream without lines gets no archive
+	}
+	return err
 }
 
 // upload sets the archive of a log. size is -1 if it is unknown.

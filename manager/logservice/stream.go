@@ -20,6 +20,7 @@ var ready = func() chan struct{} { c := make(chan struct{}); close(c); return c 
 func writerOf(r *http.Request) string { return r.Header.Get(logheader.Writer) }
 
 func (s *Server) openStream(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(logheader.Complete, "false")
 	done(w, s.store.start(r.Context(), idOf(r), writerOf(r)))
 }
 
@@ -47,11 +48,17 @@ func (p *put) free() {
 func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 	p := puts.Get().(*put)
 	defer p.free()
+	complete := r.Header.Get(logheader.Complete) == "true"
 	batch, release, err := s.batchOf(w, r, p)
 	if err == nil {
 		defer release()
-		err = s.store.append(r.Context(), idOf(r), batch)
+		if complete {
+			err = s.store.complete(r.Context(), idOf(r), batch)
+		} else {
+			err = s.store.append(r.Context(), idOf(r), batch)
+		}
 	}
+	w.Header().Set(logheader.Complete, strconv.FormatBool(complete && err == nil))
 	if behind := (*BehindError)(nil); errors.As(err, &behind) {
 		w.Header().Set(logheader.Resume, strconv.FormatInt(behind.Next, 10))
 	}
