@@ -8,11 +8,6 @@ import (
 	"github.com/delegate-io/dlite/manager/api"
 )
 
-// abortRequest aborts several stages.
-type abortRequest struct {
-	Stages []string `json:"stages"`
-}
-
 const (
 	// maxAborts is the largest number of stages of one call.
 	maxAborts = 1000
@@ -22,7 +17,7 @@ const (
 
 // postAbort aborts stages. The failure of one does not stop the others.
 func (m *Manager) postAbort(w http.ResponseWriter, r *http.Request) {
-	var in abortRequest
+	var in api.AbortRequest
 	if !m.decodeStrict(w, r, &in, knownShapes().abort) {
 		return
 	}

@@ -101,17 +101,12 @@ func (m *Manager) drainHandler(on bool) http.HandlerFunc {
 	}
 }
 
-// pauseRequest is the body of POST /api/pause. It may be absent.
-type pauseRequest struct {
-	// Note says why, for people. It is part of the reason of stages that wait.
-	Note string `json:"note,omitempty"`
-}
-
-func (p *pauseRequest) check() error {
-	if err := checkSize("note", len(p.Note), maxNote); err != nil {
+// checkNote checks the note of a pause.
+func checkNote(note string) error {
+	if err := checkSize("note", len(note), maxNote); err != nil {
 		return err
 	}
-	if strings.ContainsFunc(p.Note, func(r rune) bool { return !unicode.IsPrint(r) }) {
+	if strings.ContainsFunc(note, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		return fmt.Errorf("%w: note has a character that cannot be printed: it must be one line of text", ErrInvalid)
 	}
 	return nil
@@ -121,11 +116,11 @@ func (p *pauseRequest) check() error {
 const maxNote = 1 << 10
 
 func (m *Manager) postPause(w http.ResponseWriter, r *http.Request) {
-	var in pauseRequest
+	var in api.PauseRequest // the body may be absent
 	if r.ContentLength != 0 && !m.decodeStrict(w, r, &in, knownShapes().pause) {
 		return
 	}
-	err := in.check()
+	err := checkNote(in.Note)
 	if err == nil {
 		err = m.pause(r.Context(), true, in.Note, []string{account(r)})
 	}

@@ -52,8 +52,8 @@ var knownShapes = sync.OnceValue(func() *shapes {
 	s := &shapes{
 		stage: submissionShape{closed(api.StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
 		schedule: submissionShape{closed(api.Schedule{}), taskBounds}, limit: submissionShape{closed(api.Limit{}), submissionBounds},
-		steps: submissionShape{closed(appendRequest{}), submissionBounds}, pause: submissionShape{closed(pauseRequest{}), submissionBounds},
-		abort: submissionShape{closed(abortRequest{}), submissionBounds},
+		steps: submissionShape{closed(api.StepsRequest{}), submissionBounds}, pause: submissionShape{closed(api.PauseRequest{}), submissionBounds},
+		abort: submissionShape{closed(api.AbortRequest{}), submissionBounds},
 	}
 	execute := payload(stage.ExecuteRequest{})
 	execute.member("run").near = true

@@ -36,9 +36,6 @@ func TestTheDescriptionHasTheRoutesAndTypesOfTheManager(t *testing.T) {
 	d := openapitest.Load(t)
 	// docs/protocol.md describes the calls of delegates.
 	d.CheckRoutes(t, m.routes().(chi.Routes), []string{"/api/agent/", "/api/executions/"}, "manager", "open")
-	d.CheckRequest(t, "StepsRequest", appendRequest{})
-	d.CheckRequest(t, "PauseRequest", pauseRequest{})
-	d.CheckRequest(t, "AbortRequest", abortRequest{})
 	d.CheckRequest(t, "TaskRequest", struct { // the manager's members, and the members of a task that every delegate has
 		control
 

@@ -243,7 +243,7 @@ func (n *run) leaseTime() time.Duration {
 }
 
 func (m *Manager) postSteps(w http.ResponseWriter, r *http.Request) {
-	var in appendRequest
+	var in api.StepsRequest
 	if !m.decodeStrict(w, r, &in, knownShapes().steps) {
 		return
 	}
@@ -254,11 +254,6 @@ func (m *Manager) postSteps(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, submitStatus(existed), s)
-}
-
-// appendRequest is the body of a call that appends steps.
-type appendRequest struct {
-	Steps []api.StepRequest `json:"steps"`
 }
 
 // stageHandler returns the handler of a call that changes a stage.

@@ -9,55 +9,61 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Config configures a [Client]. URL, Account, and Token or TokenSource are required.
+// Config configures a [Client]. URL or URLs, Account, and Token or TokenSource are required.
 type Config struct {
 	// URL is the address of the manager. It may have a path, for a manager behind a proxy.
 	URL string
+	// URLs, in place of URL, are the addresses of several managers of one store. The client calls the one that answered
+	// last. A call that no manager answers there, or with a status from 500 on, is sent to the next address, unless it could
+	// act twice.
+	URLs []string
 	// Account is the id of the account.
 	Account string
 	// Token is a token of the account. TokenSource returns one for each request, in place of Token, for tokens that
 	// expire. It must be safe for concurrent use.
 	Token       string
 	TokenSource func(context.Context) (string, error)
-	// LogURL is the address of the log service. Empty means URL, where the bundled manager serves it.
+	// LogURL is the address of the log service. Empty means that of the manager, where the bundled manager serves it.
 	LogURL string
 	// HTTP sends the requests. Its Timeout should be 0, because some calls last long. Nil means a client with the
 	// settings of http.DefaultTransport. Without a CheckRedirect no redirect is followed, because the token would go to
 	// the other address.
 	HTTP *http.Client
-	// RetryFor is how long a call is repeated. 0 means 30 seconds. A negative value means that no call is repeated.
+	// RetryFor is how long a call is repeated. 0 means 30 seconds. A negative value means that a call is sent once to each
+	// address.
 	RetryFor time.Duration
+	// Timeout bounds a call at one address, without the time that the manager holds it. 0 means 30 seconds.
+	Timeout time.Duration
 	// UserAgent is the header User-Agent. Empty means "dlite-api".
 	UserAgent string
 }
 
 // Client calls the API of a manager for one account. It is safe for concurrent use.
 type Client struct {
-	cfg       Config
-	base, log *url.URL
+	cfg            Config
+	managers, logs *servers
 }
-
-// attemptTime bounds one attempt of a call, without the time that the manager holds it.
-const attemptTime = 30 * time.Second
 
 // maxAnswer bounds an answer, in bytes. The state of a stage may have 10,000 steps with outputs.
 const maxAnswer = 256 << 20
 
 // New returns a client. It sends no request.
 func New(cfg Config) (*Client, error) {
-	base, err := parseURL("URL", cfg.URL)
+	if len(cfg.URLs) == 0 {
+		cfg.URLs = []string{cfg.URL}
+	}
+	managers, err := newServers("URL", cfg.URLs...)
 	if err != nil {
 		return nil, err
 	}
-	log := base
+	logs := managers
 	if cfg.LogURL != "" {
-		if log, err = parseURL("LogURL", cfg.LogURL); err != nil {
+		if logs, err = newServers("LogURL", cfg.LogURL); err != nil {
 			return nil, err
 		}
 	}
@@ -82,19 +88,13 @@ func New(cfg Config) (*Client, error) {
 	if cfg.RetryFor == 0 {
 		cfg.RetryFor = 30 * time.Second
 	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 30 * time.Second
+	}
 	if cfg.UserAgent == "" {
 		cfg.UserAgent = "dlite-api"
 	}
-	return &Client{cfg: cfg, base: base, log: log}, nil
-}
-
-func parseURL(name, text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return nil, fmt.Errorf("the %s of the client is not the address of a manager: it must be like https://manager.example.com", name)
-	}
-	u.Path, u.RawPath, u.RawQuery, u.Fragment = strings.TrimRight(u.Path, "/"), "", "", ""
-	return u, nil
+	return &Client{cfg: cfg, managers: managers, logs: logs}, nil
 }
 
 // call is a call of the API.
@@ -145,26 +145,28 @@ func (c *Client) do(ctx context.Context, what *call, read func(io.Reader) error)
 		}
 	}
 	repeated := false
-	attempt := func() error {
-		err := c.attempt(ctx, what, body, read)
+	return c.repeat(ctx, what, func(base *url.URL) error {
+		err := c.attempt(ctx, base, what, body, read)
 		if gone := (*Error)(nil); repeated && what.method == http.MethodDelete && errors.As(err, &gone) && gone.Status == http.StatusNotFound {
 			err = nil // the attempt without an answer has deleted it
 		}
 		repeated = true
-		return c.next(ctx, what, err)
-	}
-	return c.repeat(ctx, attempt)
+		return err
+	})
 }
 
-// repeat calls an attempt until it succeeds, fails with a permanent error, or has been repeated for long enough.
-func (c *Client) repeat(ctx context.Context, attempt func() error) error {
+// repeat makes attempts at the addresses until one succeeds or fails with a permanent error, or until the call has been
+// repeated for long enough.
+func (c *Client) repeat(ctx context.Context, what *call, attempt func(base *url.URL) error) error {
 	pauses := backoff.NewExponentialBackOff()
 	pauses.InitialInterval, pauses.MaxInterval = 100*time.Millisecond, 5*time.Second
 	limit := backoff.WithMaxElapsedTime(c.cfg.RetryFor)
 	if c.cfg.RetryFor < 0 {
 		limit = backoff.WithMaxTries(1)
 	}
-	_, err := backoff.Retry(ctx, func() (struct{}, error) { return struct{}{}, attempt() }, backoff.WithBackOff(pauses), limit)
+	_, err := backoff.Retry(ctx, func() (struct{}, error) {
+		return struct{}{}, c.next(ctx, what, c.round(ctx, what, attempt))
+	}, backoff.WithBackOff(pauses), limit)
 	var pause *retryAfterError
 	if errors.As(err, &pause) {
 		err = pause.cause
@@ -208,11 +210,30 @@ func (c *Client) next(ctx context.Context, what *call, err error) error {
 	return err
 }
 
+// round makes an attempt at the current address, and at the other ones while none answers.
+func (c *Client) round(ctx context.Context, what *call, attempt func(base *url.URL) error) error {
+	at := c.servers(what)
+	var failed []error
+	for range at.all {
+		base := at.get()
+		err := attempt(base)
+		if err == nil || answered(err) || ctx.Err() != nil || errors.Is(err, errToken) {
+			return err
+		}
+		at.leave(base)
+		if len(at.all) == 1 || what.once {
+			return err
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", base.Host, err))
+	}
+	return errors.Join(failed...)
+}
+
 // attempt sends one request.
-func (c *Client) attempt(ctx context.Context, what *call, body []byte, read func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTime+what.hold)
+func (c *Client) attempt(ctx context.Context, base *url.URL, what *call, body []byte, read func(io.Reader) error) error {
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+what.hold)
 	defer cancel()
-	answer, err := c.send(ctx, what, body)
+	answer, err := c.send(ctx, base, what, body)
 	if err != nil {
 		return err
 	}
@@ -224,8 +245,8 @@ func (c *Client) attempt(ctx context.Context, what *call, body []byte, read func
 }
 
 // send sends a request. It returns an [Error] if the answer is not a success.
-func (c *Client) send(ctx context.Context, what *call, body []byte) (*http.Response, error) {
-	request, err := c.request(ctx, what, body)
+func (c *Client) send(ctx context.Context, base *url.URL, what *call, body []byte) (*http.Response, error) {
+	request, err := c.request(ctx, base, what, body)
 	if err != nil {
 		return nil, err
 	}
@@ -243,10 +264,10 @@ func (c *Client) send(ctx context.Context, what *call, body []byte) (*http.Respo
 // errToken marks the failure to get a token.
 var errToken = errors.New("no token for the manager")
 
-func (c *Client) request(ctx context.Context, what *call, body []byte) (*http.Request, error) {
-	base, q := c.base, url.Values{"accountId": {c.cfg.Account}}
+func (c *Client) request(ctx context.Context, base *url.URL, what *call, body []byte) (*http.Request, error) {
+	q := url.Values{"accountId": {c.cfg.Account}}
 	if what.logs {
-		base, q = c.log, url.Values{"accountID": {c.cfg.Account}}
+		q = url.Values{"accountID": {c.cfg.Account}}
 	}
 	for name, values := range what.query {
 		q[name] = values

@@ -32,6 +32,8 @@ type Error struct {
 	Problems []Problem `json:"problems,omitempty"`
 	// RetryAfter is the pause that the manager asks for, or 0.
 	RetryAfter time.Duration `json:"-"`
+	// Foreign reports that the answer is not one of a manager, but for example of a proxy.
+	Foreign bool `json:"-"`
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -75,7 +77,7 @@ func errorOf(answer *http.Response) *Error {
 	e := &Error{Status: answer.StatusCode}
 	body, _ := io.ReadAll(io.LimitReader(answer.Body, most)) // an incomplete text is better than none
 	if json.Unmarshal(body, e) != nil || e.Message == "" {
-		e.Message = foreignMessage(answer, body)
+		e.Message, e.Foreign = foreignMessage(answer, body), true
 	}
 	e.RetryAfter = retryafter.Parse(answer.Header, time.Now())
 	return e

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -71,6 +72,16 @@ type NumberedStages struct {
 type NumberedStage struct {
 	Stage    Stage  `json:"stage"`
 	Delegate string `json:"delegate,omitempty"`
+}
+
+// NumberedStages returns the stages that have ended after a number, in the order of their ends. A limit of 0 means as many
+// as the manager returns at once. A program that keeps Next continues there, and misses no stage.
+func (c *Client) NumberedStages(ctx context.Context, after uint64, limit int) (NumberedStages, error) {
+	q := url.Values{"after": {strconv.FormatUint(after, 10)}}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return fetch[NumberedStages](ctx, c, get("api", "ended-stages").asking(q))
 }
 
 // EndedStages yields the stages without a run that have ended, the last one first. After and Before of the filter bound

@@ -19,15 +19,15 @@ type Letter struct {
 	Problem string `json:"problem"`
 }
 
-// letterPage is a part of a list of dead letters, the oldest first. Next continues after it.
-type letterPage struct {
+// LetterPage is a part of a list of dead letters, the oldest first. Next continues after it.
+type LetterPage struct {
 	Letters []Letter `json:"letters"`
 	Next    string   `json:"next,omitempty"`
 }
 
 // Letters yields the dead letters of the account, the oldest first. It ends after an error.
 func (c *Client) Letters(ctx context.Context) iter.Seq2[Letter, error] {
-	return pages(ctx, c, "page", url.Values{}, func(p letterPage) ([]Letter, string) { return p.Letters, p.Next }, "api", "letters")
+	return pages(ctx, c, "page", url.Values{}, func(p LetterPage) ([]Letter, string) { return p.Letters, p.Next }, "api", "letters")
 }
 
 // DeliverLetter lets the pipeline service try a dead letter again. If it fails too often, it becomes a dead letter again.

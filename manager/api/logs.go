@@ -106,12 +106,12 @@ func (c *Client) Log(ctx context.Context, key string) iter.Seq2[LogLine, error] 
 		what := get("blob").asking(url.Values{"key": {key}})
 		what.logs = true
 		var answer io.ReadCloser
-		err := c.repeat(ctx, func() error {
-			r, err := c.send(ctx, what, nil) //nolint:bodyclose // the iterator closes it
+		err := c.repeat(ctx, what, func(base *url.URL) error {
+			r, err := c.send(ctx, base, what, nil) //nolint:bodyclose // the iterator closes it
 			if err == nil {
 				answer = r.Body
 			}
-			return c.next(ctx, what, err)
+			return err
 		})
 		if err != nil {
 			yield(LogLine{}, err)

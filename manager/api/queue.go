@@ -48,8 +48,8 @@ func (c *Client) Queue(ctx context.Context) (Queue, error) {
 	return fetch[Queue](ctx, c, get("api", "queue"))
 }
 
-// pauseRequest is the body of a pause.
-type pauseRequest struct {
+// PauseRequest is the body of a pause.
+type PauseRequest struct {
 	// Note says why, for people: one line, at most 1 KiB. It is part of the reason of stages that wait.
 	Note string `json:"note,omitempty"`
 }
@@ -57,7 +57,7 @@ type pauseRequest struct {
 // Pause stops the assignment of stages and single tasks of the account. Submissions wait, and running stages continue.
 // The note says why, for people, and may be empty.
 func (c *Client) Pause(ctx context.Context, note string) error {
-	return c.run(ctx, post("api", "pause").with(pauseRequest{note}))
+	return c.run(ctx, post("api", "pause").with(PauseRequest{note}))
 }
 
 // Resume ends a pause of the account.
@@ -72,8 +72,8 @@ type AbortResult struct {
 	Error string `json:"error_msg,omitempty"`
 }
 
-// abortRequest aborts several stages.
-type abortRequest struct {
+// AbortRequest aborts several stages.
+type AbortRequest struct {
 	// Stages are the ids of the stages, at most 1,000.
 	Stages []string `json:"stages"`
 }
@@ -85,6 +85,6 @@ type abortResults struct {
 
 // AbortStages aborts up to 1,000 stages, and returns the result of each in the order of the ids.
 func (c *Client) AbortStages(ctx context.Context, ids ...string) ([]AbortResult, error) {
-	out, err := fetch[abortResults](ctx, c, post("api", "abort").with(abortRequest{ids}))
+	out, err := fetch[abortResults](ctx, c, post("api", "abort").with(AbortRequest{ids}))
 	return out.Results, err
 }

@@ -256,8 +256,8 @@ func (c *Client) AbortStage(ctx context.Context, id string) (Stage, error) {
 	return fetch[Stage](ctx, c, post("api", "stages", id, "abort"))
 }
 
-// stepsRequest appends steps.
-type stepsRequest struct {
+// StepsRequest appends steps.
+type StepsRequest struct {
 	// Steps start when the init has succeeded, or at once after that, all at the same time.
 	Steps []StepRequest `json:"steps"`
 }
@@ -266,7 +266,7 @@ type stepsRequest struct {
 // time. Steps that the stage has already are left out. The call begins the lease anew. It fails with status 409 if the
 // stage has another step under one of the ids, or takes no more steps.
 func (c *Client) AppendSteps(ctx context.Context, stage string, steps ...StepRequest) (Stage, error) {
-	return fetch[Stage](ctx, c, post("api", "stages", stage, "steps").with(stepsRequest{steps}))
+	return fetch[Stage](ctx, c, post("api", "stages", stage, "steps").with(StepsRequest{steps}))
 }
 
 // Step returns the state of a step.

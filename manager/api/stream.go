@@ -8,6 +8,7 @@ import (
 	"io"
 	"iter"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ const (
 	// maxMessage bounds one line of a stream, in bytes. A change of a run has all nodes that have changed.
 	maxMessage = 64 << 20
 	// silence is how long a stream may send nothing. The servers send a comment every 15 seconds.
-	silence = 60 * time.Second
+	silence = 40 * time.Second
 	// maxPause bounds the pause that a server asks for before a stream connects again.
 	maxPause = 5 * time.Minute
 )
@@ -41,7 +42,10 @@ func (c *Client) follow(ctx context.Context, last string, open func(last string)
 		pauses := backoff.NewExponentialBackOff()
 		pauses.InitialInterval, pauses.MaxInterval = 100*time.Millisecond, 5*time.Second
 		for {
-			err := c.stream(ctx, open(last), func(m message) bool {
+			what := open(last)
+			at := c.servers(what)
+			base := at.get()
+			err := c.stream(ctx, base, what, func(m message) bool {
 				if m.id != "" {
 					last = m.id
 				}
@@ -54,6 +58,9 @@ func (c *Client) follow(ctx context.Context, last string, open func(last string)
 			if ctx.Err() != nil {
 				yield(message{}, ctx.Err())
 				return
+			}
+			if !answered(err) {
+				at.leave(base)
 			}
 			pause := pauses.NextBackOff()
 			var refused *Error
@@ -76,12 +83,12 @@ func (c *Client) follow(ctx context.Context, last string, open func(last string)
 }
 
 // stream passes the messages of one connection on. Its error is never nil.
-func (c *Client) stream(ctx context.Context, what *call, each func(message) bool) error {
+func (c *Client) stream(ctx context.Context, base *url.URL, what *call, each func(message) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watchdog := time.AfterFunc(attemptTime+what.hold, cancel)
+	watchdog := time.AfterFunc(c.cfg.Timeout+what.hold, cancel)
 	defer watchdog.Stop()
-	answer, err := c.send(ctx, what, nil)
+	answer, err := c.send(ctx, base, what, nil)
 	if err != nil {
 		return err
 	}

@@ -75,8 +75,8 @@ type triggerPage struct {
 	Next     string    `json:"next,omitempty"`
 }
 
-// hookAnswer is the answer to the call of a webhook.
-type hookAnswer struct {
+// HookAnswer is the answer to the call of a webhook.
+type HookAnswer struct {
 	// Runs are the runs that the call started. Repeated are runs that an earlier delivery of the same call started.
 	Runs     []string `json:"runs,omitempty"`
 	Repeated []string `json:"repeated,omitempty"`

@@ -41,15 +41,6 @@ type hookCall struct {
 	payload map[string]any
 }
 
-// hookAnswer is the answer to a verified call of a webhook.
-type hookAnswer struct {
-	// Runs are the runs that the call started. Repeated are runs that an earlier delivery of the same call started.
-	Runs     []string `json:"runs,omitempty"`
-	Repeated []string `json:"repeated,omitempty"`
-	// Ignored is the reason if the call starts nothing.
-	Ignored string `json:"ignored,omitempty"`
-}
-
 // verify returns the call if its proof is valid. It does the same work for a webhook that does not exist, so that the
 // time of the answer does not reveal it.
 func (s *Service) verify(ctx context.Context, account, id string, header http.Header, body []byte) (*hookCall, error) {
@@ -76,18 +67,18 @@ func (s *Service) verify(ctx context.Context, account, id string, header http.He
 }
 
 // callHook starts the runs of a verified call.
-func (s *Service) callHook(ctx context.Context, c *hookCall) (hookAnswer, error) {
+func (s *Service) callHook(ctx context.Context, c *hookCall) (api.HookAnswer, error) {
 	if c.trigger.Disabled {
-		return hookAnswer{Ignored: "the trigger is disabled"}, nil
+		return api.HookAnswer{Ignored: "the trigger is disabled"}, nil
 	}
 	if err := c.decode(); err != nil {
-		return hookAnswer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return api.HookAnswer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	events, err := trigger.Read(trigger.Provider(c.trigger.Provider), c.header, c.payload)
 	if err != nil {
-		return hookAnswer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return api.HookAnswer{}, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	out := hookAnswer{Ignored: "the delivery has no event that starts runs"}
+	out := api.HookAnswer{Ignored: "the delivery has no event that starts runs"}
 	for i := range events {
 		if reason := c.trigger.ignores(&events[i]); reason != "" {
 			out.Ignored = reason
@@ -95,7 +86,7 @@ func (s *Service) callHook(ctx context.Context, c *hookCall) (hookAnswer, error)
 		}
 		run, repeated, err := s.startEvent(ctx, c, i, &events[i])
 		if err != nil {
-			return hookAnswer{}, err
+			return api.HookAnswer{}, err
 		}
 		if repeated {
 			out.Repeated = append(out.Repeated, run)

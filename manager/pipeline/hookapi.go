@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/trigger"
 )
 
@@ -57,7 +58,7 @@ func (h *hooks) call(w http.ResponseWriter, r *http.Request) {
 	}
 	release, err := h.enter(r, account, id)
 	if err != nil {
-		answerHook(w, hookAnswer{}, err)
+		answerHook(w, api.HookAnswer{}, err)
 		return
 	}
 	defer release()
@@ -71,7 +72,7 @@ func (h *hooks) call(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := h.service.verify(r.Context(), account, id, r.Header, body)
 	if err != nil {
-		answerHook(w, hookAnswer{}, err)
+		answerHook(w, api.HookAnswer{}, err)
 		return
 	}
 	out, err := h.service.callHook(r.Context(), c)
@@ -103,7 +104,7 @@ func (h *hooks) enter(r *http.Request, account, id string) (release func(), err 
 	}, nil
 }
 
-func answerHook(w http.ResponseWriter, out hookAnswer, err error) {
+func answerHook(w http.ResponseWriter, out api.HookAnswer, err error) {
 	switch {
 	case err == nil && len(out.Runs) > 0:
 		writeJSON(w, http.StatusAccepted, out)

@@ -14,14 +14,8 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// letterPage is a part of a list of dead letters, the oldest first.
-type letterPage struct {
-	Letters []api.Letter `json:"letters"`
-	Next    string       `json:"next,omitempty"`
-}
-
-func (s *Service) letters(ctx context.Context, account, after string) (letterPage, error) {
-	page := letterPage{Letters: []api.Letter{}}
+func (s *Service) letters(ctx context.Context, account, after string) (api.LetterPage, error) {
+	page := api.LetterPage{Letters: []api.Letter{}}
 	from := int64(0)
 	if after != "" {
 		var err error

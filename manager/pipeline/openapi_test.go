@@ -29,9 +29,6 @@ func TestTheDescriptionIsThatOfTheService(t *testing.T) {
 	d.CheckRoutes(t, h.(chi.Routes), nil, "runs")
 	d.CheckRoutes(t, hooks.(chi.Routes), nil, "webhooks")
 
-	d.CheckAnswer(t, "HookAnswer", hookAnswer{})
-	d.CheckAnswer(t, "LetterPage", letterPage{})
-
 	d.CheckParameters(t, h, "?accountId=acme", regexp.MustCompile(`this call knows (.*)"}`), nil, "runs")
 	d.Answers(t, h, "?accountId=acme", func(r *http.Request) {
 		if r.URL.Path == "/api/run-events" { // which has no end

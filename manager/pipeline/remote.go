@@ -6,12 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -35,54 +31,53 @@ type RemoteConfig struct {
 // Remote is a manager in other processes, which it calls by the manager's HTTP API. It is safe for concurrent
 // use.
 type Remote struct {
-	urls    []string
-	secrets map[string]token.Secret
-	client  *http.Client
-	log     zerolog.Logger
+	accounts map[string]*remoteAccount
+	idle     func() // closes idle connections
+	log      zerolog.Logger
 
 	ctx  context.Context //nolint:containedctx // ends with Close: the calls without a context use it
 	stop context.CancelFunc
 
-	mu      sync.Mutex
-	current int // index of the address that answered last
-	tokens  map[string]accountToken
-	feeds   map[string]*remoteFeed
+	mu      sync.Mutex // held while a stream starts
 	streams sync.WaitGroup
+}
+
+// remoteAccount is an account of a Remote.
+type remoteAccount struct {
+	client *api.Client
+	feed   *remoteFeed
 }
 
 var _ Manager = (*Remote)(nil)
 
 // NewRemote returns the managers at some addresses. It makes no call.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {
-	r := &Remote{
-		secrets: map[string]token.Secret{}, log: cfg.Logger, tokens: map[string]accountToken{}, feeds: map[string]*remoteFeed{},
-		client: &http.Client{Transport: cfg.Transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-	}
-	if cfg.Transport == nil {
-		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of net/http
-		t.MaxIdleConnsPerHost = 64
-		r.client.Transport = t
-	}
 	if len(cfg.URLs) == 0 {
 		return nil, errors.New("the address of the manager is missing")
-	}
-	for _, text := range cfg.URLs {
-		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.RawQuery != "" || u.User != nil {
-			return nil, fmt.Errorf("the address of the manager is not valid: use the form https://host:port")
-		}
-		r.urls = append(r.urls, strings.TrimRight(text, "/"))
 	}
 	if len(cfg.Accounts) == 0 {
 		return nil, errors.New("the accounts of the manager are missing")
 	}
+	if cfg.Transport == nil {
+		t := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // of net/http
+		t.MaxIdleConnsPerHost = 64
+		cfg.Transport = t
+	}
+	r := &Remote{log: cfg.Logger, accounts: map[string]*remoteAccount{}, idle: (&http.Client{Transport: cfg.Transport}).CloseIdleConnections}
 	for id, text := range cfg.Accounts {
 		secret, err := token.ParseSecret(text)
 		if err != nil {
 			return nil, fmt.Errorf("the secret of account %q: %w", id, err)
 		}
-		r.secrets[id] = secret
-		r.feeds[id] = &remoteFeed{changed: make(chan struct{})}
+		feed := &remoteFeed{changed: make(chan struct{})}
+		client, err := api.New(api.Config{
+			URLs: cfg.URLs, Account: id, TokenSource: (&remoteToken{account: id, secret: secret}).get,
+			HTTP: &http.Client{Transport: &freshReads{cfg.Transport, feed}}, RetryFor: -1, Timeout: attemptTimeout,
+		})
+		if err != nil {
+			return nil, err
+		}
+		r.accounts[id] = &remoteAccount{client, feed}
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r, nil
@@ -94,13 +89,14 @@ func (r *Remote) Close() {
 	r.stop() // below the lock, so that no stream starts after it
 	r.mu.Unlock()
 	r.streams.Wait()
-	r.client.CloseIdleConnections()
+	r.idle()
 }
 
 // Check calls the managers with the token of each account. It fails if no manager answers, or if one refuses a token.
 func (r *Remote) Check(ctx context.Context) error {
 	for _, account := range r.Accounts() {
-		if err := r.call(ctx, account, http.MethodGet, "/api/limits", nil, &struct{}{}); err != nil {
+		_, err := call(ctx, r, account, func(ctx context.Context, c *api.Client) ([]api.Limit, error) { return c.Limits(ctx) })
+		if err != nil {
 			return fmt.Errorf("account %s: %w", account, err)
 		}
 	}
@@ -108,98 +104,51 @@ func (r *Remote) Check(ctx context.Context) error {
 }
 
 // Accounts returns the ids of the accounts in their order.
-func (r *Remote) Accounts() []string { return slices.Sorted(maps.Keys(r.secrets)) }
-
-func stagePath(id string, parts ...string) string {
-	path := "/api/stages/" + url.PathEscape(id)
-	for _, p := range parts {
-		path += "/" + url.PathEscape(p)
-	}
-	return path
-}
+func (r *Remote) Accounts() []string { return slices.Sorted(maps.Keys(r.accounts)) }
 
 // SubmitStage is [manager.Manager.SubmitStage].
 func (r *Remote) SubmitStage(ctx context.Context, account string, req api.StageRequest) (api.Stage, error) {
-	return r.change(ctx, account, "/api/stages", req)
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.SubmitStage(ctx, req) })
 }
 
 // AppendSteps is [manager.Manager.AppendSteps].
 func (r *Remote) AppendSteps(ctx context.Context, account, id string, steps []api.StepRequest) (api.Stage, error) {
-	return r.change(ctx, account, stagePath(id, "steps"), map[string][]api.StepRequest{"steps": steps})
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.AppendSteps(ctx, id, steps...) })
 }
 
 // FinishStage is [manager.Manager.FinishStage].
 func (r *Remote) FinishStage(ctx context.Context, account, id string) (api.Stage, error) {
-	return r.change(ctx, account, stagePath(id, "finish"), nil)
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.FinishStage(ctx, id) })
 }
 
 // RenewStage is [manager.Manager.RenewStage].
 func (r *Remote) RenewStage(ctx context.Context, account, id string) (api.Stage, error) {
-	return r.change(ctx, account, stagePath(id, "renew"), nil)
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.RenewStage(ctx, id) })
 }
 
 // AbortStage is [manager.Manager.AbortStage].
 func (r *Remote) AbortStage(ctx context.Context, account, id string) (api.Stage, error) {
-	return r.change(ctx, account, stagePath(id, "abort"), nil)
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.AbortStage(ctx, id) })
 }
 
 // AbortStep is [manager.Manager.AbortStep].
 func (r *Remote) AbortStep(ctx context.Context, account, id, step string) (api.Stage, error) {
-	return r.change(ctx, account, stagePath(id, "steps", step, "abort"), nil)
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.AbortStep(ctx, id, step) })
 }
 
 // Stage is [manager.Manager.Stage]. The state has at least the changes of all events that Events has returned.
-func (r *Remote) Stage(account, id string) (st api.Stage, err error) {
-	err = r.read(account, stagePath(id), &st)
-	return st, err
+func (r *Remote) Stage(account, id string) (api.Stage, error) {
+	return read(r.ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.Stage(ctx, id) })
 }
 
 // Step is [manager.Manager.Step]. The state has at least the changes of all events that Events has returned.
-func (r *Remote) Step(account, id, step string) (st api.StepState, err error) {
-	err = r.read(account, stagePath(id, "steps", step), &st)
-	return st, err
+func (r *Remote) Step(account, id, step string) (api.StepState, error) {
+	return read(r.ctx, r, account, func(ctx context.Context, c *api.Client) (api.StepState, error) { return c.Step(ctx, id, step) })
 }
 
 // EndedStages is [manager.Manager.EndedStages]. The list has at least the ends of all events that Events has returned.
-func (r *Remote) EndedStages(ctx context.Context, account string, after uint64, limit int) (ended api.NumberedStages, err error) {
-	path := "/api/ended-stages?after=" + strconv.FormatUint(after, 10)
-	if limit > 0 {
-		path += "&limit=" + strconv.Itoa(limit)
-	}
-	err = r.readUntil(ctx, account, path, &ended)
-	return ended, err
-}
-
-func (r *Remote) change(ctx context.Context, account, path string, body any) (st api.Stage, err error) {
-	err = r.call(ctx, account, http.MethodPost, path, body, &st)
-	return st, err
-}
-
-// readTimeout bounds a read of the state, with its repetitions.
-const readTimeout = 15 * time.Second
-
-// staleWait is the time between two reads while the managers have not applied an event that another one has
-// reported.
-const staleWait = 20 * time.Millisecond
-
-// read reads a state. Of several managers one may not have applied the latest events yet, so a state that is older
-// than the newest event of the stream is read again.
-func (r *Remote) read(account, path string, into any) error {
-	return r.readUntil(r.ctx, account, path, into)
-}
-
-func (r *Remote) readUntil(ctx context.Context, account, path string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	for {
-		err := r.call(ctx, account, http.MethodGet, path, nil, into)
-		if !errors.Is(err, errStale) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(staleWait):
-		}
-	}
+func (r *Remote) EndedStages(ctx context.Context, account string, after uint64, limit int) (api.NumberedStages, error) {
+	return read(ctx, r, account, func(ctx context.Context, c *api.Client) (api.NumberedStages, error) {
+		return c.NumberedStages(ctx, after, limit)
+	})
 }

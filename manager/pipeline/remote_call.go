@@ -1,199 +1,166 @@
 package pipeline
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 const (
 	// attemptTimeout bounds a call at one address.
 	attemptTimeout = 10 * time.Second
-	// maxAnswer bounds the answer of a manager, in bytes.
-	maxAnswer = 128 << 20
+	// readTimeout bounds a read of the state, with its repetitions.
+	readTimeout = 15 * time.Second
+	// staleWait is the time between two reads while the managers have not applied an event that another one has
+	// reported.
+	staleWait = 20 * time.Millisecond
 	// tokenTTL is the lifetime of a token. A token is replaced after half of it.
 	tokenTTL = 20 * time.Minute
 )
 
-type accountToken struct {
-	text  string
-	until time.Time
-}
-
-// errStale means that a manager has not applied the newest event yet.
-var errStale = errors.New("the manager has not applied the newest event yet")
-
-// remoteError is an error of a manager. Its kind is an error of package manager, or nil.
-type remoteError struct {
-	status  int
-	message string
-	kind    error
-}
-
-func (e *remoteError) Error() string { return e.message }
-func (e *remoteError) Unwrap() error { return e.kind }
-
-// call makes a call at the address that answered last, and then at the others. A call that fails everywhere fails
-// with [manager.ErrUnavailable]. All calls may be repeated: stages and steps have ids.
-func (r *Remote) call(ctx context.Context, account, method, path string, body, into any) error {
-	var text []byte
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("%w: encoding the call: %w", manager.ErrInvalid, err)
-		}
+// call makes a call for an account. A call that fails at all addresses fails with [manager.ErrUnavailable]. All calls
+// may be repeated: stages and steps have ids.
+func call[T any](ctx context.Context, r *Remote, account string, do func(context.Context, *api.Client) (T, error)) (out T, err error) {
+	a := r.accounts[account]
+	if a == nil {
+		return out, fmt.Errorf("%w: the settings have no account %q", manager.ErrUnavailable, account)
 	}
-	var errs []error
-	for range r.urls {
-		i, base := r.address()
-		err := r.attempt(ctx, base, account, method, path, text, into)
-		var refused *remoteError
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", manager.ErrUnavailable, err)
-		case errors.As(err, &refused) && refused.status < http.StatusInternalServerError:
-			return err
-		}
-		r.fail(i)
-		errs = append(errs, fmt.Errorf("%s: %w", base, err))
-	}
-	return fmt.Errorf("%w: %w", manager.ErrUnavailable, errors.Join(errs...))
+	out, err = do(ctx, a.client)
+	return out, managerError(err)
 }
 
-// address returns the address to use, with its index.
-func (r *Remote) address() (int, string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.current, r.urls[r.current]
-}
-
-// fail makes the address after a failed one the current one, unless another call has done so.
-func (r *Remote) fail(i int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.current == i {
-		r.current = (i + 1) % len(r.urls)
-	}
-}
-
-func (r *Remote) attempt(ctx context.Context, base, account, method, path string, body []byte, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
+// read reads a state. Of several managers one may not have applied the latest events yet, so a state that is older
+// than the newest event of the stream is read again.
+func read[T any](ctx context.Context, r *Remote, account string, do func(context.Context, *api.Client) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	feed := r.feeds[account]
-	newest := feed.newestEvent()
-	resp, err := r.send(ctx, base, account, method, path, nil, body)
-	if err != nil {
-		return err
+	for {
+		out, err := call(ctx, r, account, do)
+		if !errors.Is(err, errStale) {
+			return out, err
+		}
+		select {
+		case <-ctx.Done():
+			return out, err
+		case <-time.After(staleWait):
+		}
 	}
-	defer func() { _ = resp.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+}
+
+// managerError makes an error of a call one of package manager. An answer that is not one of a manager, such as the 404
+// of a proxy, must not look like a lost stage: it is an outage.
+func managerError(err error) error {
+	var unencodable *json.MarshalerError
+	var refused *api.Error
 	switch {
-	case err != nil:
-		return fmt.Errorf("reading the answer: %w", err)
-	case len(answer) > maxAnswer:
-		return fmt.Errorf("the answer is larger than %d MiB", maxAnswer>>20)
+	case err == nil:
+		return nil
+	case errors.As(err, &unencodable):
+		return fmt.Errorf("%w: %w", manager.ErrInvalid, err)
+	case !errors.As(err, &refused), refused.Foreign, refused.Status >= http.StatusInternalServerError:
+		return fmt.Errorf("%w: %w", manager.ErrUnavailable, err)
 	}
-	if text := resp.Header.Get(manager.LastEventHeader); text != "" {
-		applied, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("the header %s is %q and not the id of an event", manager.LastEventHeader, text)
-		}
-		if method == http.MethodGet && applied < newest {
-			return errStale
-		}
-		feed.compare(applied, time.Now())
+	if kind := sentinelOf(refused); kind != nil {
+		return &remoteError{refused, kind}
 	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		return errorOf(resp.StatusCode, answer)
-	}
-	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("the answer is not from a manager: %w", err)
+	return err
+}
+
+// sentinelOf returns the error of package manager that a refusal stands for, or nil.
+func sentinelOf(refused *api.Error) error {
+	says := func(kind error) bool { return strings.Contains(refused.Message, kind.Error()) }
+	switch {
+	case refused.Status == http.StatusBadRequest, refused.Status == http.StatusRequestEntityTooLarge:
+		return manager.ErrInvalid
+	case refused.Status == http.StatusTooManyRequests:
+		return manager.ErrBudget
+	case refused.Status == http.StatusNotFound && says(manager.ErrNotFound):
+		return manager.ErrNotFound
+	case refused.Status == http.StatusConflict && says(manager.ErrNotOpen):
+		return manager.ErrNotOpen
+	case refused.Status == http.StatusConflict:
+		return manager.ErrConflict
 	}
 	return nil
 }
 
-// send sends a request with the token of an account.
-func (r *Remote) send(ctx context.Context, base, account, method, path string, query url.Values, body []byte) (*http.Response, error) {
-	text, err := r.token(account)
-	if err != nil {
-		return nil, err
-	}
-	if query == nil {
-		query = url.Values{}
-	}
-	query.Set("accountId", account)
-	separator := "?"
-	if strings.Contains(path, "?") {
-		separator = "&"
-	}
-	req, err := http.NewRequestWithContext(ctx, method, base+path+separator+query.Encode(), bytes.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Authorization", "Bearer "+text)
-	if len(body) > 0 {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	resp, err := r.client.Do(req)
-	var u *url.Error
-	if errors.As(err, &u) { // the caller names the address
-		err = u.Err
-	}
-	return resp, err
+// remoteError is a refusal of a manager with its kind, whose text the message has already.
+type remoteError struct {
+	refused *api.Error
+	kind    error
 }
 
-// token returns a token of an account that is valid for a while.
-func (r *Remote) token(account string) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+func (e *remoteError) Error() string   { return e.refused.Message }
+func (e *remoteError) Unwrap() []error { return []error{e.refused, e.kind} }
+
+// errStale means that a manager has not applied the newest event yet.
+var errStale = errors.New("the manager has not applied the newest event yet")
+
+// freshReads refuses answers to reads that are older than the newest event of a feed, and tells the feed what newest
+// events the managers have.
+type freshReads struct {
+	next http.RoundTripper
+	feed *remoteFeed
+}
+
+func (f *freshReads) RoundTrip(req *http.Request) (*http.Response, error) {
+	newest := f.feed.newestEvent()
+	resp, err := f.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	text := resp.Header.Get(manager.LastEventHeader)
+	if text == "" || strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
+		return resp, nil
+	}
+	applied, err := strconv.ParseUint(text, 10, 64)
+	switch {
+	case err != nil:
+		err = fmt.Errorf("the header %s is %q and not the id of an event", manager.LastEventHeader, text)
+	case req.Method == http.MethodGet && applied < newest:
+		err = errStale
+	default:
+		f.feed.compare(applied, time.Now())
+		return resp, nil
+	}
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 1<<20)) // so that the connection stays
+	_ = resp.Body.Close()
+	return nil, err
+}
+
+// remoteToken issues tokens of an account.
+type remoteToken struct {
+	account string
+	secret  token.Secret
+
+	mu    sync.Mutex
+	text  string
+	until time.Time
+}
+
+// get returns a token that is valid for a while.
+func (t *remoteToken) get(context.Context) (string, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	now := time.Now()
-	if t := r.tokens[account]; now.Before(t.until) {
+	if now.Before(t.until) {
 		return t.text, nil
 	}
-	text, err := r.secrets[account].Issue(account, now, tokenTTL)
+	text, err := t.secret.Issue(t.account, now, tokenTTL)
 	if err != nil {
 		return "", err
 	}
-	r.tokens[account] = accountToken{text, now.Add(tokenTTL / 2)}
+	t.text, t.until = text, now.Add(tokenTTL/2)
 	return text, nil
-}
-
-// errorOf returns the error of an answer. A proxy between this process and the manager may answer 404 while no manager
-// is there. Such an answer must not look like a lost stage, so the message has to be one of a manager.
-func errorOf(status int, answer []byte) error {
-	var text struct {
-		Message string `json:"error_msg"`
-	}
-	ours := json.Unmarshal(answer, &text) == nil && text.Message != ""
-	if !ours {
-		return fmt.Errorf("the status %d did not come from a manager: check the address and proxies", status)
-	}
-	e := &remoteError{status: status, message: text.Message}
-	switch {
-	case status == http.StatusBadRequest, status == http.StatusRequestEntityTooLarge:
-		e.kind = manager.ErrInvalid
-	case status == http.StatusTooManyRequests:
-		e.kind = manager.ErrBudget
-	case status == http.StatusNotFound && strings.Contains(text.Message, manager.ErrNotFound.Error()):
-		e.kind = manager.ErrNotFound
-	case status == http.StatusConflict && strings.Contains(text.Message, manager.ErrNotOpen.Error()):
-		e.kind = manager.ErrNotOpen
-	case status == http.StatusConflict:
-		e.kind = manager.ErrConflict
-	case status == http.StatusServiceUnavailable:
-		e.kind = manager.ErrUnavailable
-	}
-	return e
 }

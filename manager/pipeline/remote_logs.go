@@ -2,13 +2,14 @@ package pipeline
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
 
 	"github.com/delegate-io/dlite/logger"
-	managerapi "github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager"
+	"github.com/delegate-io/dlite/manager/api"
 )
 
 var _ Logs = (*Remote)(nil)
@@ -19,31 +20,25 @@ const logSilence = 2 * time.Second
 // Lines reads a log of the log service at the address of the manager, as [Logs] describes it.
 func (r *Remote) Lines(ctx context.Context, account, key string, from int64, follow bool) iter.Seq2[logger.Line, error] {
 	return func(yield func(logger.Line, error) bool) {
-		i, base := r.address()
-		client, err := managerapi.New(managerapi.Config{
-			URL: base, Account: account, HTTP: r.client, RetryFor: -1,
-			TokenSource: func(context.Context) (string, error) { return r.token(account) },
-		})
-		if err == nil && follow {
-			err = passLines(client.FollowLog(ctx, key, from), from, yield)
-		} else if err == nil {
-			err = passLines(client.Log(ctx, key), from, yield)
-			if managerapi.IsStatus(err, http.StatusNotFound) { // the log is not complete
-				err = passExisting(ctx, client, key, from, yield)
-			}
-		}
-		if err == nil || ctx.Err() != nil {
+		a := r.accounts[account]
+		if a == nil {
+			yield(logger.Line{}, fmt.Errorf("%w: the settings have no account %q", manager.ErrUnavailable, account))
 			return
 		}
-		if refused := (*managerapi.Error)(nil); !errors.As(err, &refused) || refused.Status >= http.StatusInternalServerError {
-			r.fail(i)
+		var err error
+		if follow {
+			err = passLines(a.client.FollowLog(ctx, key, from), from, yield)
+		} else if err = passLines(a.client.Log(ctx, key), from, yield); api.IsStatus(err, http.StatusNotFound) { // it is not complete
+			err = passExisting(ctx, a.client, key, from, yield)
 		}
-		yield(logger.Line{}, err)
+		if err != nil && ctx.Err() == nil {
+			yield(logger.Line{}, err)
+		}
 	}
 }
 
 // passLines passes lines on, from a number, and returns the first error.
-func passLines(lines iter.Seq2[managerapi.LogLine, error], from int64, yield func(logger.Line, error) bool) error {
+func passLines(lines iter.Seq2[api.LogLine, error], from int64, yield func(logger.Line, error) bool) error {
 	for l, err := range lines {
 		if err != nil {
 			return err
@@ -59,7 +54,7 @@ func passLines(lines iter.Seq2[managerapi.LogLine, error], from int64, yield fun
 }
 
 // passExisting passes the lines of a live log on that exist. A log that does not exist has none.
-func passExisting(ctx context.Context, client *managerapi.Client, key string, from int64, yield func(logger.Line, error) bool) error {
+func passExisting(ctx context.Context, client *api.Client, key string, from int64, yield func(logger.Line, error) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	silence := time.AfterFunc(logSilence, cancel)
