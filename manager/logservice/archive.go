@@ -19,21 +19,23 @@ import (
 	"gocloud.dev/blob/fileblob"
 	"gocloud.dev/blob/memblob"
 	"gocloud.dev/gcerrors"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // archive stores complete logs in a bucket, one object for each log.
 type archive struct {
 	bucket *blob.Bucket
 
-	mu    sync.Mutex       // guards the following fields
-	total Usage            // of the objects, as last counted
-	used  map[string]Usage // the same by folder
+	mu    sync.Mutex               // guards the following fields
+	total livelog.Usage            // of the objects, as last counted
+	used  map[string]livelog.Usage // the same by folder
 }
 
 // openArchive opens the bucket at url. If url is empty, it opens the folder dir. If
 // both are empty, it opens a bucket in memory.
 func openArchive(ctx context.Context, url, dir string) (*archive, error) {
-	a := &archive{used: map[string]Usage{}}
+	a := &archive{used: map[string]livelog.Usage{}}
 	var err error
 	switch {
 	case url != "":
@@ -71,7 +73,7 @@ func removeTemporary(dir string) error {
 // objectOf returns the name of the object for a log. The name is readable for an
 // operator who inspects the bucket. It contains a hash, so that two logs never share an
 // object, even if the bucket ignores case or changes unusual characters.
-func objectOf(id ID) string {
+func objectOf(id livelog.ID) string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%d:%s%s", len(id.Account), id.Account, id.Key)))
 	return folderOf(id.Account) + "/" + plain(id.Key, 128) + "-" + hex.EncodeToString(sum[:12]) + ".ndjson"
 }
@@ -98,7 +100,7 @@ func plain(s string, most int) string {
 }
 
 // put archives a log. The previous object stays until the new one is complete.
-func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
+func (a *archive) put(ctx context.Context, id livelog.ID, r io.Reader) error {
 	name := objectOf(id)
 	before, had := int64(0), false
 	switch attrs, err := a.bucket.Attributes(ctx, name); {
@@ -126,7 +128,7 @@ func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 	if err := w.Close(); err != nil {
 		return fmt.Errorf("writing to the archive: %w", err)
 	}
-	change := Usage{Size: n - before}
+	change := livelog.Usage{Size: n - before}
 	if !had {
 		change.Logs = 1
 	}
@@ -135,24 +137,22 @@ func (a *archive) put(ctx context.Context, id ID, r io.Reader) error {
 }
 
 // add changes the usage for an object.
-func (a *archive) add(name string, change Usage) {
+func (a *archive) add(name string, change livelog.Usage) {
 	folder, _, _ := strings.Cut(name, "/")
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.total = a.total.plus(change)
-	if a.used[folder] = a.used[folder].plus(change); a.used[folder].Logs <= 0 {
+	a.total = a.total.Plus(change)
+	if a.used[folder] = a.used[folder].Plus(change); a.used[folder].Logs <= 0 {
 		delete(a.used, folder)
 	}
 }
 
-func (u Usage) plus(v Usage) Usage { return Usage{u.Logs + v.Logs, u.Size + v.Size} }
-
 // open returns a reader of an archived log. It fails with ErrUnknown if the log has no
 // archive.
-func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
+func (a *archive) open(ctx context.Context, id livelog.ID) (*blob.Reader, error) {
 	r, err := a.bucket.NewReader(ctx, objectOf(id), nil)
 	if gcerrors.Code(err) == gcerrors.NotFound {
-		return nil, ErrUnknown
+		return nil, livelog.ErrUnknown
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the archive: %w", err)
@@ -161,14 +161,14 @@ func (a *archive) open(ctx context.Context, id ID) (*blob.Reader, error) {
 }
 
 // usage returns the room that all archives use.
-func (a *archive) usage() Usage {
+func (a *archive) usage() livelog.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.total
 }
 
 // folders returns the room that the archives of each account use, by folder.
-func (a *archive) folders() map[string]Usage {
+func (a *archive) folders() map[string]livelog.Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.used)
@@ -192,7 +192,7 @@ func (a *archive) list(ctx context.Context, folder string, each func(object)) er
 	if folder != "" {
 		options.Prefix = folder + "/"
 	}
-	used := map[string]Usage{}
+	used := map[string]livelog.Usage{}
 	for token := blob.FirstPageToken; len(token) > 0; {
 		page, next, err := a.bucket.ListPage(ctx, token, listPage, options)
 		if err != nil {
@@ -203,7 +203,7 @@ func (a *archive) list(ctx context.Context, folder string, each func(object)) er
 				continue
 			}
 			owner, _, _ := strings.Cut(o.Key, "/")
-			used[owner] = used[owner].plus(Usage{1, o.Size})
+			used[owner] = used[owner].Plus(livelog.Usage{Logs: 1, Size: o.Size})
 			each(object{o.Key, o.ModTime, o.Size})
 		}
 		token = next
@@ -211,14 +211,14 @@ func (a *archive) list(ctx context.Context, folder string, each func(object)) er
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if folder == "" {
-		a.used = map[string]Usage{}
-		a.total = Usage{}
+		a.used = map[string]livelog.Usage{}
+		a.total = livelog.Usage{}
 	}
-	a.total = a.total.plus(Usage{-a.used[folder].Logs, -a.used[folder].Size})
+	a.total = a.total.Plus(livelog.Usage{Logs: -a.used[folder].Logs, Size: -a.used[folder].Size})
 	delete(a.used, folder)
 	for owner, u := range used {
 		a.used[owner] = u
-		a.total = a.total.plus(u)
+		a.total = a.total.Plus(u)
 	}
 	return nil
 }
@@ -227,7 +227,7 @@ func (a *archive) remove(ctx context.Context, o object) error {
 	if err := a.bucket.Delete(ctx, o.name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
 		return fmt.Errorf("removing from the archive: %w", err)
 	}
-	a.add(o.name, Usage{-1, -o.size})
+	a.add(o.name, livelog.Usage{Logs: -1, Size: -o.size})
 	return nil
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/go-chi/chi/v5"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // uploadPath is the path of upload links.
@@ -22,7 +24,7 @@ func (s *Server) postBlob(w http.ResponseWriter, r *http.Request) {
 }
 
 // takeBlob archives the body of the request while it arrives.
-func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id ID) error {
+func (s *Server) takeBlob(w http.ResponseWriter, r *http.Request, id livelog.ID) error {
 	if r.ContentLength > s.cfg.MaxBlob {
 		return &http.MaxBytesError{Limit: s.cfg.MaxBlob}
 	}
@@ -57,12 +59,12 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	st, err := s.store.streams.State(r.Context(), id)
-	if err != nil && !errors.Is(err, ErrUnknown) {
+	if err != nil && !errors.Is(err, livelog.ErrUnknown) {
 		fail(w, err)
 		return
 	}
 	var src io.Reader
-	if err == nil && st.pending() {
+	if err == nil && st.Pending() {
 		src = s.store.content(r.Context(), id, st)
 	} else {
 		blob, archiveErr := s.store.archive.open(r.Context(), id)
@@ -73,10 +75,10 @@ func (s *Server) readBlob(w http.ResponseWriter, r *http.Request) {
 			if format != formatText {
 				w.Header().Set("Content-Length", strconv.FormatInt(blob.Size(), 10))
 			}
-		case errors.Is(archiveErr, ErrUnknown) && err == nil && st.Open:
+		case errors.Is(archiveErr, livelog.ErrUnknown) && err == nil && st.Open:
 			fail(w, &httpError{http.StatusNotFound, "the log is not archived yet"})
 			return
-		case errors.Is(archiveErr, ErrUnknown) && err == nil:
+		case errors.Is(archiveErr, livelog.ErrUnknown) && err == nil:
 			src = strings.NewReader("") // a stream without a line
 		default:
 			fail(w, archiveErr)
@@ -134,7 +136,7 @@ func (s *Server) putLink(w http.ResponseWriter, r *http.Request) {
 		fail(w, err)
 		return
 	}
-	err = s.takeBlob(w, r, ID{g.Account, g.Key})
+	err = s.takeBlob(w, r, livelog.ID{Account: g.Account, Key: g.Key})
 	if err == nil {
 		err = s.links.use(r.Context(), g)
 	}

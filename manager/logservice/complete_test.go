@@ -12,6 +12,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
@@ -37,7 +38,7 @@ func TestOnePutCompletesALog(t *testing.T) {
 // gone.
 func TestAnEmptyLogIsCompleted(t *testing.T) {
 	t.Parallel()
-	var streams logservice.Streams
+	var streams livelog.Streams
 	b := setUp(t, func(c *logservice.Config) {
 		if c.Streams == nil {
 			c.Streams = logservice.NewStreams()
@@ -46,14 +47,14 @@ func TestAnEmptyLogIsCompleted(t *testing.T) {
 	})
 	s := logger.OpenStream(t.Context(), logger.StreamConfig{URL: b.http.URL, Token: token, Account: "acc", Key: "k"})
 	require.NoError(t, s.Close(t.Context()))
-	st, err := streams.State(t.Context(), logservice.ID{Account: "acc", Key: "k"})
+	st, err := streams.State(t.Context(), livelog.ID{Account: "acc", Key: "k"})
 	require.NoError(t, err)
 	assert.False(t, st.Open)
 	b.now.Store(int64(24 * time.Hour))
 	b.ok("POST", "/stream?accountID=acc&key=another", "")
 	require.Eventually(t, func() bool {
-		_, err := streams.State(t.Context(), logservice.ID{Account: "acc", Key: "k"})
-		return errors.Is(err, logservice.ErrUnknown)
+		_, err := streams.State(t.Context(), livelog.ID{Account: "acc", Key: "k"})
+		return errors.Is(err, livelog.ErrUnknown)
 	}, time.Minute, time.Millisecond)
 	assert.Empty(t, b.ok("GET", "/blob?accountID=acc&key=k", ""))
 }

@@ -24,9 +24,8 @@
 // gocloud.dev/blob. It removes the stream ten minutes later.
 //
 // Writers never wait for readers: a reader fetches lines at its own speed. The service
-// disconnects a reader that accepts no data for 30 seconds. Streams is the interface
-// for other stores of live streams. Package manager/redis implements it for any number
-// of servers that share the streams.
+// disconnects a reader that accepts no data for 30 seconds. With the Streams of package
+// manager/redis, any number of servers share the streams.
 //
 // Extensions of docs/protocol.md, section 4:
 //
@@ -49,5 +48,5 @@
 //     does not exist. The default is 30 with format=text, and 0 otherwise.
 //
 // Start reading at server.go for the calls, store.go for the life of a log, and
-// streams.go and journals.go for live streams.
+// journals.go for live streams.
 package logservice

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
@@ -164,9 +165,9 @@ func TestArchivingContinuesAfterARestart(t *testing.T) {
 	dir := t.TempDir()
 	s, err := logservice.OpenStreams(filepath.Join(dir, "streams"))
 	require.NoError(t, err)
-	id := logservice.ID{Account: "acc", Key: "run/1:step"}
-	require.NoError(t, s.Append(t.Context(), id, logservice.Batch{
-		Lines: []logservice.Line{{Raw: []byte(`{"out":"a\n"}`)}}, MaxStream: 1 << 20,
+	id := livelog.ID{Account: "acc", Key: "run/1:step"}
+	require.NoError(t, s.Append(t.Context(), id, livelog.Batch{
+		Lines: []livelog.Line{{Raw: []byte(`{"out":"a\n"}`)}}, MaxStream: 1 << 20,
 	}))
 	require.NoError(t, s.Finish(t.Context(), id, false))
 	require.NoError(t, s.Close())

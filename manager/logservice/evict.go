@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"slices"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // An account whose logs do not fit loses its own oldest logs. Only an account that uses
@@ -33,7 +35,7 @@ func (s *store) streamsFit(account string, size int64, logs int) bool {
 }
 
 // missing returns the part of the bytes and logs for which there is no room.
-func (s *store) missing(size int64, logs int) (u Usage) {
+func (s *store) missing(size int64, logs int) (u livelog.Usage) {
 	_, inStreams := s.streams.Usage("")
 	inArchive := s.archive.usage()
 	u.Size = max(0, inStreams.Size+inArchive.Size+size-s.cfg.MaxTotal)
@@ -41,7 +43,7 @@ func (s *store) missing(size int64, logs int) (u Usage) {
 	return u
 }
 
-func (s *store) fits(size int64, logs int) bool { return s.missing(size, logs) == Usage{} }
+func (s *store) fits(size int64, logs int) bool { return s.missing(size, logs) == livelog.Usage{} }
 
 // reserveStream makes room for a stream of an account that grows.
 func (s *store) reserveStream(ctx context.Context, account string, size int64, logs int) error {
@@ -115,7 +117,7 @@ func (s *store) suspend(account string) {
 // may be known.
 type owner struct {
 	account, folder string
-	usage           Usage
+	usage           livelog.Usage
 }
 
 // owners returns the usage of all accounts.
@@ -129,7 +131,7 @@ func (s *store) owners(account string) []owner {
 	s.mu.Unlock()
 	for folder := range accounts {
 		if _, ok := folders[folder]; !ok {
-			folders[folder] = Usage{}
+			folders[folder] = livelog.Usage{}
 		}
 	}
 	var out []owner
@@ -152,10 +154,10 @@ func (s *store) evict(ctx context.Context, account string, size int64, logs int)
 	exhausted := map[string]bool{}
 	for {
 		missing := s.missing(size, logs)
-		if (missing == Usage{}) {
+		if (missing == livelog.Usage{}) {
 			return nil
 		}
-		amount := func(u Usage) int64 {
+		amount := func(u livelog.Usage) int64 {
 			if missing.Size > 0 {
 				return u.Size
 			}
@@ -199,7 +201,7 @@ func (s *store) archivePending(ctx context.Context, account string) {
 		return
 	}
 	for id, st := range s.streams.All(ctx, account) {
-		if st.pending() {
+		if st.Pending() {
 			s.logError("archiving a stream", s.archiveOne(ctx, id))
 		}
 	}
@@ -208,17 +210,17 @@ func (s *store) archivePending(ctx context.Context, account string) {
 // candidate is a log that may be evicted.
 type candidate struct {
 	at     time.Time
-	usage  Usage
+	usage  livelog.Usage
 	remove func() error
 }
 
 // evictOwner removes complete logs of an account: first streams that are archived, then
 // the logs with the oldest change. It stops when it has removed enough, and returns the
 // removed amount.
-func (s *store) evictOwner(ctx context.Context, o owner, amount func(Usage) int64, enough int64) (removed int64, err error) {
+func (s *store) evictOwner(ctx context.Context, o owner, amount func(livelog.Usage) int64, enough int64) (removed int64, err error) {
 	spare, last := s.streamCandidates(ctx, o.account)
 	err = s.archive.list(ctx, o.folder, func(a object) {
-		last = append(last, candidate{a.at, Usage{1, a.size}, func() error { return s.archive.remove(ctx, a) }})
+		last = append(last, candidate{a.at, livelog.Usage{Logs: 1, Size: a.size}, func() error { return s.archive.remove(ctx, a) }})
 		if len(last) >= 2*maxCandidates {
 			last = slices.Clip(oldestFirst(last)[:maxCandidates])
 		}
@@ -253,10 +255,10 @@ func (s *store) streamCandidates(ctx context.Context, account string) (spare, la
 		return nil, nil
 	}
 	for id, st := range s.streams.All(ctx, account) {
-		c := candidate{st.Touched, Usage{1, st.Size}, func() error { return s.streams.Remove(ctx, id, st.Run) }}
+		c := candidate{st.Touched, livelog.Usage{Logs: 1, Size: st.Size}, func() error { return s.streams.Remove(ctx, id, st.Run) }}
 		switch {
-		case st.Open, st.pending() && !s.lazy:
-		case st.pending():
+		case st.Open, st.Pending() && !s.lazy:
+		case st.Pending():
 			last = append(last, c)
 		default:
 			spare = append(spare, c)
@@ -292,7 +294,7 @@ func (s *store) evictStreams(ctx context.Context, account string) bool {
 // and repeats the call.
 func (s *store) withRoom(ctx context.Context, account string, call func() error) error {
 	err := call()
-	if !errors.Is(err, ErrFull) || s.isSuspended(account) {
+	if !errors.Is(err, livelog.ErrFull) || s.isSuspended(account) {
 		return err
 	}
 	spare, last := s.streamCandidates(ctx, account)
@@ -302,7 +304,7 @@ func (s *store) withRoom(ctx context.Context, account string, call func() error)
 		}
 	}
 	if len(spare)+len(last) > 0 {
-		if err = call(); !errors.Is(err, ErrFull) {
+		if err = call(); !errors.Is(err, livelog.ErrFull) {
 			return err
 		}
 	}

@@ -3,6 +3,8 @@ package logservice
 import (
 	"fmt"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // FrameOfVersion returns the header frame of a journal of version v.
@@ -19,3 +21,9 @@ func (s *Server) UploadWatchers() int {
 	defer s.store.mu.Unlock()
 	return len(s.store.uploads)
 }
+
+// NewStreams returns an empty store of streams in memory.
+func NewStreams() livelog.Streams { return newStreams() }
+
+// OpenStreams opens a store of streams in a folder.
+func OpenStreams(dir string) (livelog.Streams, error) { return openStreams(dir) }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // comeBack is the delay before Tail retries when the store of streams is unavailable.
@@ -23,11 +24,11 @@ const comeBack = time.Second
 // docs/protocol.md, section 4, is returned as its text.
 func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.Line] {
 	return func(yield func(logger.Line) bool) {
-		f := follower{store: s.store, id: ID{account, key}}
+		f := follower{store: s.store, id: livelog.ID{Account: account, Key: key}}
 		defer f.close()
 		for ctx.Err() == nil {
-			err := f.each(ctx, true, func(l Line) bool { return yield(decode(l.Raw)) })
-			if !errors.Is(err, ErrUnavailable) {
+			err := f.each(ctx, true, func(l livelog.Line) bool { return yield(decode(l.Raw)) })
+			if !errors.Is(err, livelog.ErrUnavailable) {
 				return
 			}
 			select {
@@ -45,9 +46,9 @@ func (s *Server) Tail(ctx context.Context, account, key string) iter.Seq[logger.
 // nothing for a log that does not exist.
 func (s *Server) Lines(ctx context.Context, account, key string, from int64, follow bool) iter.Seq2[logger.Line, error] {
 	return func(yield func(logger.Line, error) bool) {
-		f := follower{store: s.store, id: ID{account, key}, next: from}
+		f := follower{store: s.store, id: livelog.ID{Account: account, Key: key}, next: from}
 		defer f.close()
-		err := f.each(ctx, follow, func(l Line) bool {
+		err := f.each(ctx, follow, func(l livelog.Line) bool {
 			line := decode(l.Raw)
 			line.Pos = l.Pos
 			return yield(line, nil)
@@ -60,12 +61,12 @@ func (s *Server) Lines(ctx context.Context, account, key string, from int64, fol
 
 // each calls yield for each line that is new since the last call, until yield returns false,
 // ctx ends or the log has ended. Without follow it also ends if no more lines are available.
-func (f *follower) each(ctx context.Context, follow bool, yield func(Line) bool) error {
+func (f *follower) each(ctx context.Context, follow bool, yield func(livelog.Line) bool) error {
 	for ctx.Err() == nil {
 		u, err := f.read(ctx)
 		switch {
-		case err == nil || errors.Is(err, ErrUnknown) && !f.begun && follow:
-		case errors.Is(err, ErrUnknown) || ctx.Err() != nil:
+		case err == nil || errors.Is(err, livelog.ErrUnknown) && !f.begun && follow:
+		case errors.Is(err, livelog.ErrUnknown) || ctx.Err() != nil:
 			return nil
 		default:
 			return err
@@ -124,7 +125,7 @@ func decode(raw json.RawMessage) logger.Line {
 // reader that disconnects or stalls delays no other call.
 type follower struct {
 	store *store
-	id    ID
+	id    livelog.ID
 	next  int64 // number of the next line
 	begun bool
 	run   int64
@@ -133,7 +134,7 @@ type follower struct {
 
 // update contains new lines of a log.
 type update struct {
-	lines    []Line          // Pos is the line's number
+	lines    []livelog.Line  // Pos is the line's number
 	end      bool            // no lines will follow
 	more     bool            // more lines are available now
 	changed  <-chan struct{} // closed when more lines are available
@@ -160,13 +161,13 @@ func (f *follower) read(ctx context.Context) (update, error) {
 	st, err := f.store.streams.State(ctx, f.id)
 	// If the archive is complete, a new reader reads it instead of the stream. A slow reader
 	// continues with it when the stream is gone.
-	if errors.Is(err, ErrUnknown) || !f.begun && err == nil && !st.Open && !st.pending() {
+	if errors.Is(err, livelog.ErrUnknown) || !f.begun && err == nil && !st.Open && !st.Pending() {
 		r, archiveErr := f.store.archive.open(ctx, f.id)
 		if archiveErr == nil {
 			f.begun, f.old = true, &archived{r: r, lines: bufio.NewReader(r), number: -1}
 			return f.old.read(f.next)
 		}
-		if !errors.Is(archiveErr, ErrUnknown) {
+		if !errors.Is(archiveErr, livelog.ErrUnknown) {
 			return update{}, archiveErr
 		}
 	}
@@ -180,7 +181,7 @@ func (f *follower) read(ctx context.Context) (update, error) {
 	u := update{changed: changed}
 	if f.next < st.Lines {
 		u.lines, err = f.store.streams.Read(ctx, f.id, st.Run, f.next)
-		if errors.Is(err, ErrUnknown) { // the stream was removed just now
+		if errors.Is(err, livelog.ErrUnknown) { // the stream was removed just now
 			return update{more: true}, nil
 		}
 		if err != nil {
@@ -222,7 +223,7 @@ func (a *archived) read(from int64) (update, error) {
 				a.number = *l.Pos
 			}
 			if a.number >= from {
-				u.lines = append(u.lines, Line{Raw: text, Pos: a.number})
+				u.lines = append(u.lines, livelog.Line{Raw: text, Pos: a.number})
 				size += len(text)
 			}
 		}

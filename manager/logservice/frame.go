@@ -7,6 +7,8 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // A journal is a sequence of frames. A frame consists of:
@@ -58,7 +60,7 @@ func appendFrame(dst []byte, kind byte, fill func([]byte) []byte) []byte {
 // appendLines appends frames of lines. The data of each frame is the length of the
 // writer's name, the name, the pos after the last line, the number of lines, and the
 // lines, each with a newline.
-func appendLines(dst []byte, writer string, lines []Line) []byte {
+func appendLines(dst []byte, writer string, lines []livelog.Line) []byte {
 	for len(lines) > 0 {
 		n, size := 0, 0
 		for n < len(lines) && size < linesPerFrame {

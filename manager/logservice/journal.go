@@ -3,11 +3,13 @@ package logservice
 import (
 	"encoding/binary"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // journal is one stream.
 type journal struct {
-	id      ID
+	id      livelog.ID
 	writing chan struct{} // contains one token; its holder may write
 
 	// The following fields are guarded by the mu of journals.
@@ -39,7 +41,7 @@ type header struct {
 	Run     int64  `json:"run"`
 }
 
-func newJournal(id ID) *journal {
+func newJournal(id livelog.ID) *journal {
 	j := &journal{id: id, writing: make(chan struct{}, 1), changed: make(chan struct{})}
 	j.writing <- struct{}{}
 	return j
@@ -84,8 +86,8 @@ func (j *journal) recordWriter(writer string, next int64) {
 	j.writers[writer] = next
 }
 
-func (j *journal) state() State {
-	return State{Open: j.open, Run: j.run, Lines: j.lines, Size: j.end, Archived: j.covered, Touched: j.touched}
+func (j *journal) state() livelog.State {
+	return livelog.State{Open: j.open, Run: j.run, Lines: j.lines, Size: j.end, Archived: j.covered, Touched: j.touched}
 }
 
 // replay applies frames that were just written.

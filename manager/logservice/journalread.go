@@ -7,13 +7,15 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
-func (js *journals) Read(_ context.Context, id ID, run, from int64) ([]Line, error) {
+func (js *journals) Read(_ context.Context, id livelog.ID, run, from int64) ([]livelog.Line, error) {
 	js.mu.Lock()
 	j, err := js.lookUp(id)
 	if err == nil && j.run != run {
-		err = ErrUnknown
+		err = livelog.ErrUnknown
 	}
 	if err != nil || from >= j.lines {
 		js.mu.Unlock()
@@ -25,7 +27,7 @@ func (js *journals) Read(_ context.Context, id ID, run, from int64) ([]Line, err
 
 	f, err := js.storage.open(name, at.offset)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, ErrUnknown // removed since the lookup
+		return nil, livelog.ErrUnknown // removed since the lookup
 	}
 	if err != nil {
 		return nil, err
@@ -50,7 +52,7 @@ func search(marks []mark, line int64) int {
 
 // readLines returns lines of frames, beginning with number from. n is the number of the
 // first line of the first frame.
-func readLines(r io.Reader, n, from int64) (out []Line, err error) {
+func readLines(r io.Reader, n, from int64) (out []livelog.Line, err error) {
 	br := bufio.NewReaderSize(r, markEvery)
 	for size := 0; size < linesPerFrame; {
 		kind, content, err := readFrame(br)
@@ -73,7 +75,7 @@ func readLines(r io.Reader, n, from int64) (out []Line, err error) {
 		}
 		for raw := range bytes.Lines(f.text) {
 			if n >= from {
-				out = append(out, Line{Raw: raw[: len(raw)-1 : len(raw)-1], Pos: n})
+				out = append(out, livelog.Line{Raw: raw[: len(raw)-1 : len(raw)-1], Pos: n})
 				size += len(raw)
 			}
 			n++

@@ -15,6 +15,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // journals implements Streams on a storage. Each stream has a journal on the storage and an
@@ -24,26 +26,26 @@ type journals struct {
 	now     func() time.Time
 
 	mu      sync.Mutex // guards the following fields and those that journal names; never held over I/O
-	streams map[ID]*journal
-	all     Usage
+	streams map[livelog.ID]*journal
+	all     livelog.Usage
 	owned   map[string]*owned // by account
 	created chan struct{}     // closed when a stream is created
 	closed  bool
 }
 
-// NewStreams returns an empty store of streams in memory.
-func NewStreams() Streams {
+// newStreams returns an empty store of streams in memory.
+func newStreams() livelog.Streams {
 	j, _ := openJournals(newMemory(), time.Now) // an empty storage in memory cannot fail
 	return j
 }
 
-// OpenStreams opens a store of streams in a folder. It creates the folder if necessary
+// openStreams opens a store of streams in a folder. It creates the folder if necessary
 // and loads existing streams. It cuts an incomplete frame from the end of a file. Only
 // one process may use a folder at the same time.
 //
 // A change survives the end of the process as soon as the call returns, also after
 // SIGKILL. After Sync, it survives the end of the machine.
-func OpenStreams(dir string) (Streams, error) {
+func openStreams(dir string) (livelog.Streams, error) {
 	return openFolder(dir, time.Now)
 }
 
@@ -55,7 +57,7 @@ func openFolder(dir string, now func() time.Time) (*journals, error) {
 }
 
 func openJournals(s storage, now func() time.Time) (*journals, error) {
-	js := &journals{storage: s, now: now, streams: map[ID]*journal{}, owned: map[string]*owned{}, created: make(chan struct{})}
+	js := &journals{storage: s, now: now, streams: map[livelog.ID]*journal{}, owned: map[string]*owned{}, created: make(chan struct{})}
 	names, err := s.list()
 	if err != nil {
 		return nil, fmt.Errorf("looking for streams: %w", err)
@@ -70,7 +72,7 @@ func openJournals(s storage, now func() time.Time) (*journals, error) {
 
 // nameOf returns a name for the journal of a stream that is valid on every file system,
 // for every key.
-func nameOf(id ID, run int64) string {
+func nameOf(id livelog.ID, run int64) string {
 	sum := sha256.Sum256([]byte(strconv.Itoa(len(id.Account)) + ":" + id.Account + id.Key))
 	return hex.EncodeToString(sum[:20]) + "-" + strconv.FormatInt(run, 36)
 }
@@ -94,7 +96,7 @@ func (js *journals) load(name string) error {
 		}
 		return err
 	}
-	j := newJournal(ID{h.Account, h.Key})
+	j := newJournal(livelog.ID{Account: h.Account, Key: h.Key})
 	j.name, j.run, j.open, j.touched = name, h.Run, true, js.storage.changed(name)
 	j.end = frameHead + 1 + int64(len(content))
 	for {
@@ -133,7 +135,7 @@ func (js *journals) load(name string) error {
 
 // change writes the frames that fn returns to the journal of a log. It calls fn with mu
 // held. It does not call fn if the log is unknown and create is false.
-func (js *journals) change(ctx context.Context, id ID, create bool, fn func(j *journal) ([]byte, error)) error {
+func (js *journals) change(ctx context.Context, id livelog.ID, create bool, fn func(j *journal) ([]byte, error)) error {
 	for {
 		j, err := js.find(id, create)
 		if err != nil {
@@ -156,16 +158,16 @@ var errRemoved = errors.New("the stream was removed during the wait")
 
 // find returns the journal of a log. A new journal is empty and invisible to readers
 // until its first frame is written.
-func (js *journals) find(id ID, create bool) (*journal, error) {
+func (js *journals) find(id livelog.ID, create bool) (*journal, error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if js.closed {
-		return nil, ErrClosed
+		return nil, livelog.ErrClosed
 	}
 	j := js.streams[id]
 	if j == nil || j.name == "" && !create {
 		if !create {
-			return nil, ErrUnknown
+			return nil, livelog.ErrUnknown
 		}
 		j = newJournal(id)
 		js.add(j)
@@ -199,7 +201,7 @@ func (js *journals) write(j *journal, fn func(*journal) ([]byte, error)) error {
 	case err != nil || len(frames) == 0:
 		js.forgetEmpty(j)
 	case js.closed:
-		err = ErrClosed
+		err = livelog.ErrClosed
 	default:
 		js.resize(j, -j.end)
 		if fresh {
@@ -238,7 +240,7 @@ func (js *journals) begin(j *journal) []byte {
 	return appendFrame(nil, frameHeader, func(b []byte) []byte { return append(b, text...) })
 }
 
-func (js *journals) Start(ctx context.Context, id ID, writer string) error {
+func (js *journals) Start(ctx context.Context, id livelog.ID, writer string) error {
 	return js.change(ctx, id, true, func(j *journal) ([]byte, error) {
 		if _, known := j.writers[writer]; j.name != "" && (j.open || known) {
 			return nil, nil
@@ -251,7 +253,7 @@ func (js *journals) Start(ctx context.Context, id ID, writer string) error {
 	})
 }
 
-func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
+func (js *journals) Append(ctx context.Context, id livelog.ID, b livelog.Batch) error {
 	buf := frameBuffers.Get().(*[]byte)
 	defer func() {
 		if cap(*buf) <= maxKept {
@@ -263,10 +265,10 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 		if b.Writer != "" {
 			next, known := j.writers[b.Writer]
 			if !known && len(j.writers) >= maxWriters {
-				return nil, fmt.Errorf("%w of %d writers", ErrTooLong, maxWriters)
+				return nil, fmt.Errorf("%w of %d writers", livelog.ErrTooLong, maxWriters)
 			}
 			if b.Next > next {
-				return nil, &BehindError{Next: next}
+				return nil, &livelog.BehindError{Next: next}
 			}
 			lines = fresh(lines, next)
 		}
@@ -285,7 +287,7 @@ func (js *journals) Append(ctx context.Context, id ID, b Batch) error {
 		*buf = appendLines(*buf, b.Writer, lines)
 		frames = *buf
 		if j.end+int64(len(frames)) > b.MaxStream {
-			return nil, fmt.Errorf("%w of %d bytes", ErrTooLong, b.MaxStream)
+			return nil, fmt.Errorf("%w of %d bytes", livelog.ErrTooLong, b.MaxStream)
 		}
 		return frames, nil
 	})
@@ -296,11 +298,11 @@ var frameBuffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // fresh returns the lines whose pos is at least next and above the pos of the previous
 // lines.
-func fresh(lines []Line, next int64) []Line {
+func fresh(lines []livelog.Line, next int64) []livelog.Line {
 	if inOrder(lines, next) {
 		return lines
 	}
-	var out []Line
+	var out []livelog.Line
 	for _, l := range lines {
 		if l.Pos >= next {
 			out = append(out, l)
@@ -310,7 +312,7 @@ func fresh(lines []Line, next int64) []Line {
 	return out
 }
 
-func inOrder(lines []Line, next int64) bool {
+func inOrder(lines []livelog.Line, next int64) bool {
 	for _, l := range lines {
 		if l.Pos < next {
 			return false
@@ -320,10 +322,10 @@ func inOrder(lines []Line, next int64) bool {
 	return true
 }
 
-func (js *journals) Finish(ctx context.Context, id ID, snapshot bool) error {
+func (js *journals) Finish(ctx context.Context, id livelog.ID, snapshot bool) error {
 	return js.change(ctx, id, false, func(j *journal) ([]byte, error) {
 		var frames []byte
-		if snapshot && j.covered == Uploaded && j.lines > 0 {
+		if snapshot && j.covered == livelog.Uploaded && j.lines > 0 {
 			frames = appendArchived(frames, 0)
 		}
 		if j.open {
@@ -337,14 +339,14 @@ func appendArchived(frames []byte, lines int64) []byte {
 	return appendFrame(frames, frameArchived, func(b []byte) []byte { return binary.AppendUvarint(b, uint64(lines)) })
 }
 
-func (js *journals) SetArchived(ctx context.Context, id ID, run, lines int64) error {
+func (js *journals) SetArchived(ctx context.Context, id livelog.ID, run, lines int64) error {
 	err := js.change(ctx, id, false, func(j *journal) ([]byte, error) {
 		if j.run != run {
 			return nil, nil
 		}
 		return appendArchived(nil, lines), nil
 	})
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, livelog.ErrUnknown) {
 		return nil
 	}
 	return err
@@ -352,27 +354,27 @@ func (js *journals) SetArchived(ctx context.Context, id ID, run, lines int64) er
 
 // lookUp returns the journal of a log if it is visible to readers. The caller must hold
 // mu.
-func (js *journals) lookUp(id ID) (*journal, error) {
+func (js *journals) lookUp(id livelog.ID) (*journal, error) {
 	if js.closed {
-		return nil, ErrClosed
+		return nil, livelog.ErrClosed
 	}
 	if j := js.streams[id]; j != nil && j.name != "" {
 		return j, nil
 	}
-	return nil, ErrUnknown
+	return nil, livelog.ErrUnknown
 }
 
-func (js *journals) State(_ context.Context, id ID) (State, error) {
+func (js *journals) State(_ context.Context, id livelog.ID) (livelog.State, error) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	j, err := js.lookUp(id)
 	if err != nil {
-		return State{}, err
+		return livelog.State{}, err
 	}
 	return j.state(), nil
 }
 
-func (js *journals) Watch(id ID) <-chan struct{} {
+func (js *journals) Watch(id livelog.ID) <-chan struct{} {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if j, err := js.lookUp(id); err == nil {
@@ -381,11 +383,11 @@ func (js *journals) Watch(id ID) <-chan struct{} {
 	return js.created
 }
 
-func (js *journals) Remove(ctx context.Context, id ID, run int64) error {
+func (js *journals) Remove(ctx context.Context, id livelog.ID, run int64) error {
 	js.mu.Lock()
 	j, err := js.lookUp(id)
 	js.mu.Unlock()
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, livelog.ErrUnknown) {
 		return nil
 	}
 	if err != nil {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"iter"
 	"maps"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
-func (js *journals) All(_ context.Context, account string) iter.Seq2[ID, State] {
+func (js *journals) All(_ context.Context, account string) iter.Seq2[livelog.ID, livelog.State] {
 	js.mu.Lock()
 	chosen := js.streams
 	if account != "" {
@@ -15,7 +17,7 @@ func (js *journals) All(_ context.Context, account string) iter.Seq2[ID, State] 
 			chosen = o.streams
 		}
 	}
-	all := make(map[ID]State, len(chosen))
+	all := make(map[livelog.ID]livelog.State, len(chosen))
 	for id, j := range chosen {
 		if j.name != "" {
 			all[id] = j.state()
@@ -25,7 +27,7 @@ func (js *journals) All(_ context.Context, account string) iter.Seq2[ID, State] 
 	return maps.All(all)
 }
 
-func (js *journals) Usage(account string) (own, all Usage) {
+func (js *journals) Usage(account string) (own, all livelog.Usage) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	if o := js.owned[account]; o != nil {
@@ -36,8 +38,8 @@ func (js *journals) Usage(account string) (own, all Usage) {
 
 // owned contains the streams of one account.
 type owned struct {
-	streams map[ID]*journal
-	usage   Usage
+	streams map[livelog.ID]*journal
+	usage   livelog.Usage
 }
 
 // add, drop and resize change the sets of streams and their usage. The caller must hold
@@ -45,7 +47,7 @@ type owned struct {
 func (js *journals) add(j *journal) {
 	o := js.owned[j.id.Account]
 	if o == nil {
-		o = &owned{streams: map[ID]*journal{}}
+		o = &owned{streams: map[livelog.ID]*journal{}}
 		js.owned[j.id.Account] = o
 	}
 	js.streams[j.id], o.streams[j.id] = j, j

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // links issues and checks upload links. A link contains its permissions and a
@@ -15,13 +17,13 @@ type links struct {
 	key    []byte
 	ttl    time.Duration
 	now    func() time.Time
-	shared Shared // may be nil
+	shared livelog.Shared // may be nil
 
 	mu   sync.Mutex           // guards used
 	used map[string]time.Time // time at which the link expires, by nonce
 }
 
-func newLinks(key []byte, ttl time.Duration, now func() time.Time, shared Shared) *links {
+func newLinks(key []byte, ttl time.Duration, now func() time.Time, shared livelog.Shared) *links {
 	return &links{key: derive(key, "link"), ttl: ttl, now: now, shared: shared, used: map[string]time.Time{}}
 }
 
@@ -40,7 +42,7 @@ var (
 )
 
 // issue returns a new link as a path segment.
-func (l *links) issue(id ID) string {
+func (l *links) issue(id livelog.ID) string {
 	return seal(l.key, grant{
 		Account: id.Account, Key: id.Key, Expires: l.now().Add(l.ttl).UnixMilli(), Nonce: rand.Text(),
 	})

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // background does the periodic and the due work until the store closes.
@@ -56,12 +58,12 @@ func (s *store) maintain(ctx context.Context) {
 		switch {
 		case st.Open && idle >= s.cfg.IdleTimeout:
 			s.logError("closing a stream", s.finish(ctx, id, false))
-		case st.pending() && !s.lazy:
+		case st.Pending() && !s.lazy:
 			// The server that should archive it may have ended.
 			s.mu.Lock()
 			s.due[id] = struct{}{}
 			s.mu.Unlock()
-		case !st.Open && !st.pending() && idle >= linger,
+		case !st.Open && !st.Pending() && idle >= linger,
 			s.lazy && !st.Open && s.tooOld(now, st.Touched):
 			s.logError("removing a stream", s.streams.Remove(ctx, id, st.Run))
 		}
@@ -96,7 +98,7 @@ func (s *store) removeExpired(ctx context.Context) {
 // archiveDue archives the complete streams. Failed ones stay due.
 func (s *store) archiveDue(ctx context.Context) {
 	s.mu.Lock()
-	due := make([]ID, 0, len(s.due))
+	due := make([]livelog.ID, 0, len(s.due))
 	for id := range s.due {
 		due = append(due, id)
 	}
@@ -116,7 +118,7 @@ func (s *store) archiveDue(ctx context.Context) {
 	work.Wait()
 }
 
-func (s *store) archiveOne(ctx context.Context, id ID) error {
+func (s *store) archiveOne(ctx context.Context, id livelog.ID) error {
 	unlock, err := s.lock(ctx, id)
 	if err != nil {
 		return err
@@ -132,7 +134,7 @@ func (s *store) archiveOne(ctx context.Context, id ID) error {
 		s.due[id] = struct{}{}
 		s.mu.Unlock()
 	}
-	if errors.Is(err, ErrClaimed) {
+	if errors.Is(err, livelog.ErrClaimed) {
 		return nil // stays due: the next run checks the result of the other server
 	}
 	return err

@@ -8,12 +8,13 @@ import (
 	"strconv"
 
 	"github.com/delegate-io/dlite/internal/jsonscan"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // parse appends the lines in the body of a PUT to lines. A line shares the body's
 // memory. It must be an object; its member "pos", if any, must be an integer. If
 // there are several, the last one counts.
-func parse(lines []Line, body []byte) ([]Line, error) {
+func parse(lines []livelog.Line, body []byte) ([]livelog.Line, error) {
 	p := lineParser{Scanner: jsonscan.New(body), body: body}
 	p.Space()
 	switch {
@@ -47,13 +48,13 @@ type lineParser struct {
 }
 
 // lines scans the elements of an array after its opening bracket.
-func (p *lineParser) lines(lines []Line) ([]Line, error) {
+func (p *lineParser) lines(lines []livelog.Line) ([]livelog.Line, error) {
 	p.Space()
 	if p.Skip(']') {
 		return lines, nil
 	}
 	if cap(lines) == 0 {
-		lines = make([]Line, 0, len(p.body)/128+1)
+		lines = make([]livelog.Line, 0, len(p.body)/128+1)
 	}
 	multiline := hasLineBreak(p.body)
 	for {
@@ -73,7 +74,7 @@ func (p *lineParser) lines(lines []Line) ([]Line, error) {
 		if len(lines) >= maxLines {
 			return nil, &httpError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d lines", maxLines)}
 		}
-		lines = append(lines, Line{Raw: raw, Pos: pos})
+		lines = append(lines, livelog.Line{Raw: raw, Pos: pos})
 		p.Space()
 		if p.Skip(',') {
 			continue

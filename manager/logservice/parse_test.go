@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // parse returns the same result as encoding/json.
@@ -73,7 +75,7 @@ func BenchmarkParse(b *testing.B) {
 	line := `{"level":"info","pos":123456,"out":"` + strings.Repeat("compiling a file ", 6)[:99] +
 		`\n","time":"2026-01-02T03:04:05.123456789Z","args":null}`
 	body := []byte("[" + strings.Repeat(line+",", 5000) + line + "]")
-	var lines []Line
+	var lines []livelog.Line
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {

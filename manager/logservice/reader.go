@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // Values of the query member "format" of GET /stream and GET /blob.
@@ -130,7 +132,7 @@ func (s *Server) stream(ctx context.Context, f *follower, u update, out *streamW
 		var err error
 		u, err = f.read(ctx)
 		switch {
-		case errors.Is(err, ErrUnknown):
+		case errors.Is(err, livelog.ErrUnknown):
 			u = update{end: true} // the log was removed meanwhile
 		case err != nil:
 			return err // The log has not ended: the reader should reconnect.
@@ -162,7 +164,7 @@ func (f *follower) await(ctx context.Context, wait time.Duration) (update, error
 	defer deadline.Stop()
 	for last := wait == 0; ; {
 		u, err := f.read(ctx)
-		if last || !errors.Is(err, ErrUnknown) {
+		if last || !errors.Is(err, livelog.ErrUnknown) {
 			return u, err
 		}
 		f.begun = false // the log was removed before its first line was read
@@ -200,7 +202,7 @@ func newStreamWriter(w http.ResponseWriter, format string) *streamWriter {
 	return &streamWriter{w: w, rc: http.NewResponseController(w), text: format == formatText}
 }
 
-func (s *streamWriter) lines(lines []Line) error {
+func (s *streamWriter) lines(lines []livelog.Line) error {
 	for _, l := range lines {
 		if s.text {
 			writeText(&s.buf, l)
@@ -249,7 +251,7 @@ func (s *streamWriter) flush() error {
 
 // writeText writes the text of a line. It ends every line with a newline: a writer with
 // trim_new_line_suffix removes the newlines.
-func writeText(dst *bytes.Buffer, l Line) {
+func writeText(dst *bytes.Buffer, l livelog.Line) {
 	out := decode(l.Raw).Out
 	dst.WriteString(out)
 	if !strings.HasSuffix(out, "\n") {

@@ -12,18 +12,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
 
 // missReporter reports each question for a stream that does not exist.
 type missReporter struct {
-	logservice.Streams
+	livelog.Streams
 	misses chan struct{}
 }
 
-func (s *missReporter) State(ctx context.Context, id logservice.ID) (logservice.State, error) {
+func (s *missReporter) State(ctx context.Context, id livelog.ID) (livelog.State, error) {
 	st, err := s.Streams.State(ctx, id)
-	if errors.Is(err, logservice.ErrUnknown) {
+	if errors.Is(err, livelog.ErrUnknown) {
 		select {
 		case s.misses <- struct{}{}:
 		default:

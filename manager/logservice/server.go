@@ -15,7 +15,11 @@ import (
 
 	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/internal/logheader"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
+
+// Streams stores live streams, see package manager/redis.
+type Streams = livelog.Streams
 
 // Config configures a [Server]. Authorize is required. With all other fields zero, the
 // log service stores everything in memory. Dir makes it durable.
@@ -35,10 +39,10 @@ type Config struct {
 	// import the driver, such as gocloud.dev/blob/s3blob. Empty means the folder
 	// "archive" in Dir, or memory.
 	Archive string
-	// Streams stores the live streams. Nil means [OpenStreams] on the folder "streams"
-	// in Dir, or [NewStreams]. Close of the server closes it. If it implements
-	// [Shared], all servers with the same Streams, Archive and Key are one log service:
-	// a client may send each request to any of them.
+	// Streams stores the live streams. Nil means the folder "streams" in Dir, or memory.
+	// Close of the server closes it. All servers with the same Streams of package
+	// manager/redis, Archive and Key are one log service: a client may send each request to
+	// any of them.
 	Streams Streams
 	// Key signs upload links. It must have at least 32 bytes. Nil means a generated
 	// key. The server stores that key in Dir; without Dir, the key is lost with the
@@ -138,7 +142,7 @@ type Server struct {
 }
 
 // New returns a log service; the caller must close it. New fails if it cannot open Dir
-// or Archive, and if Streams are [Shared] but Archive or Key is missing. It panics
+// or Archive, and with Streams of package manager/redis if Archive or Key is missing. It panics
 // without Authorize, because such a log service would show every log to every client.
 func New(cfg Config) (*Server, error) {
 	if cfg.Authorize == nil {
@@ -158,7 +162,7 @@ func New(cfg Config) (*Server, error) {
 
 // open opens the archive and the streams that the configuration names.
 func (s *Server) open() (err error) {
-	shared, _ := s.cfg.Streams.(Shared)
+	shared, _ := s.cfg.Streams.(livelog.Shared)
 	if shared != nil && s.cfg.Dir == "" && (s.cfg.Archive == "" || s.cfg.Key == nil) {
 		return errors.New("servers that share streams need the same Archive, and the same Key for upload links")
 	}
@@ -248,9 +252,9 @@ func (s *Server) authorize(next http.Handler) http.Handler {
 
 // idOf returns the log that the query of a request names. The client may escape "/" and
 // ":".
-func idOf(r *http.Request) ID {
+func idOf(r *http.Request) livelog.ID {
 	q := r.URL.Query()
-	return ID{Account: q.Get("accountID"), Key: q.Get("key")}
+	return livelog.ID{Account: q.Get("accountID"), Key: q.Get("key")}
 }
 
 // httpError is an error with a status.
@@ -272,17 +276,17 @@ func fail(w http.ResponseWriter, err error) {
 		err = fmt.Errorf("the body is over the limit of %d bytes", big.Limit)
 	}
 	for known, code := range map[error]int{
-		ErrUnknown: http.StatusNotFound, ErrClosed: http.StatusServiceUnavailable, ErrTooLong: http.StatusRequestEntityTooLarge,
-		ErrUnavailable: http.StatusServiceUnavailable, ErrFull: http.StatusInsufficientStorage,
+		livelog.ErrUnknown: http.StatusNotFound, livelog.ErrClosed: http.StatusServiceUnavailable, livelog.ErrTooLong: http.StatusRequestEntityTooLarge,
+		livelog.ErrUnavailable: http.StatusServiceUnavailable, livelog.ErrFull: http.StatusInsufficientStorage,
 	} {
 		if errors.Is(err, known) {
 			status = code
 		}
 	}
-	if behind := (*BehindError)(nil); errors.As(err, &behind) {
+	if behind := (*livelog.BehindError)(nil); errors.As(err, &behind) {
 		status = http.StatusConflict
 	}
-	if errors.Is(err, ErrUnavailable) || status == http.StatusTooManyRequests {
+	if errors.Is(err, livelog.ErrUnavailable) || status == http.StatusTooManyRequests {
 		w.Header().Set("Retry-After", "1")
 	}
 	w.Header().Set("Content-Type", "application/json")

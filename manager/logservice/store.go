@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 const (
@@ -31,8 +33,8 @@ const (
 // store contains streams and archives and copies complete streams to the archive.
 type store struct {
 	cfg     *Config
-	streams Streams
-	shared  Shared // equals streams if other servers share them, otherwise nil
+	streams livelog.Streams
+	shared  livelog.Shared // equals streams if other servers share them, otherwise nil
 	archive *archive
 	// lazy means that a stream without an upload serves as its own archive, in memory.
 	lazy bool
@@ -43,14 +45,14 @@ type store struct {
 	wakeup  chan struct{} // signals due work; capacity 1
 	evicter chan struct{} // contains one token; its holder may evict
 
-	mu         sync.Mutex           // guards the following fields
-	locks      map[ID]*archiveLock  // locks of the archives
-	due        map[ID]struct{}      // streams to archive
-	suspended  map[string]time.Time // ends of the suspension of eviction, by account
-	accounts   map[string]struct{}  // accounts that have used the store
-	uploads    map[ID]chan struct{} // closed at the next upload of the archive
-	expired    time.Time            // time of the last removeExpired
-	maintained time.Time            // time of the last maintain
+	mu         sync.Mutex                   // guards the following fields
+	locks      map[livelog.ID]*archiveLock  // locks of the archives
+	due        map[livelog.ID]struct{}      // streams to archive
+	suspended  map[string]time.Time         // ends of the suspension of eviction, by account
+	accounts   map[string]struct{}          // accounts that have used the store
+	uploads    map[livelog.ID]chan struct{} // closed at the next upload of the archive
+	expired    time.Time                    // time of the last removeExpired
+	maintained time.Time                    // time of the last maintain
 }
 
 // archiveLock is the lock of one archive. users counts its holder and waiters.
@@ -59,19 +61,19 @@ type archiveLock struct {
 	users int
 }
 
-func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
+func newStore(cfg *Config, streams livelog.Streams, a *archive, lazy bool) *store {
 	ctx, stop := context.WithCancel(context.Background())
 	s := &store{
 		cfg: cfg, streams: streams, archive: a, lazy: lazy, ctx: ctx, stop: stop,
 		wakeup: make(chan struct{}, 1), evicter: make(chan struct{}, 1),
-		locks: map[ID]*archiveLock{}, due: map[ID]struct{}{}, maintained: cfg.Now(),
-		suspended: map[string]time.Time{}, accounts: map[string]struct{}{}, uploads: map[ID]chan struct{}{},
+		locks: map[livelog.ID]*archiveLock{}, due: map[livelog.ID]struct{}{}, maintained: cfg.Now(),
+		suspended: map[string]time.Time{}, accounts: map[string]struct{}{}, uploads: map[livelog.ID]chan struct{}{},
 	}
 	s.evicter <- struct{}{}
-	s.shared, _ = streams.(Shared)
+	s.shared, _ = streams.(livelog.Shared)
 	for id, st := range streams.All(ctx, "") {
 		s.accounts[id.Account] = struct{}{}
-		if st.pending() && !lazy {
+		if st.Pending() && !lazy {
 			s.due[id] = struct{}{}
 		}
 	}
@@ -83,7 +85,7 @@ func newStore(cfg *Config, streams Streams, a *archive, lazy bool) *store {
 }
 
 // lock locks the archive of a log within this process.
-func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
+func (s *store) lock(ctx context.Context, id livelog.ID) (unlock func(), err error) {
 	s.mu.Lock()
 	t := s.locks[id]
 	if t == nil {
@@ -111,10 +113,10 @@ func (s *store) lock(ctx context.Context, id ID) (unlock func(), err error) {
 
 // claim locks the archive of a log among the servers that share the streams. It waits
 // while another server has it.
-func (s *store) claim(ctx context.Context, id ID) (held context.Context, release func(), err error) {
+func (s *store) claim(ctx context.Context, id livelog.ID) (held context.Context, release func(), err error) {
 	for {
 		held, release, err = s.tryClaim(ctx, id)
-		if !errors.Is(err, ErrClaimed) {
+		if !errors.Is(err, livelog.ErrClaimed) {
 			return held, release, err
 		}
 		select {
@@ -125,7 +127,7 @@ func (s *store) claim(ctx context.Context, id ID) (held context.Context, release
 	}
 }
 
-func (s *store) tryClaim(ctx context.Context, id ID) (held context.Context, release func(), err error) {
+func (s *store) tryClaim(ctx context.Context, id livelog.ID) (held context.Context, release func(), err error) {
 	if s.shared == nil {
 		return ctx, func() {}, nil
 	}
@@ -134,7 +136,7 @@ func (s *store) tryClaim(ctx context.Context, id ID) (held context.Context, rele
 
 // start opens a stream. If a previous stream is not archived yet, start archives it
 // first.
-func (s *store) start(ctx context.Context, id ID, writer string) error {
+func (s *store) start(ctx context.Context, id livelog.ID, writer string) error {
 	s.noteUse(id.Account)
 	unlock, err := s.lock(ctx, id)
 	if err != nil {
@@ -142,13 +144,13 @@ func (s *store) start(ctx context.Context, id ID, writer string) error {
 	}
 	defer unlock()
 	switch st, err := s.streams.State(ctx, id); {
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, livelog.ErrUnknown):
 		if err := s.reserveStream(ctx, id.Account, 0, 1); err != nil {
 			return err
 		}
 	case err != nil:
 		return err
-	case st.pending():
+	case st.Pending():
 		if err := s.snapshot(ctx, id, s.claim); err != nil {
 			return err
 		}
@@ -157,7 +159,7 @@ func (s *store) start(ctx context.Context, id ID, writer string) error {
 }
 
 // append adds lines to a stream.
-func (s *store) append(ctx context.Context, id ID, b Batch) error {
+func (s *store) append(ctx context.Context, id livelog.ID, b livelog.Batch) error {
 	s.noteUse(id.Account)
 	size := int64(0)
 	for _, l := range b.Lines {
@@ -165,11 +167,11 @@ func (s *store) append(ctx context.Context, id ID, b Batch) error {
 	}
 	b.MaxStream = s.cfg.MaxStream
 	if size > b.MaxStream {
-		return fmt.Errorf("%w of %d bytes", ErrTooLong, b.MaxStream)
+		return fmt.Errorf("%w of %d bytes", livelog.ErrTooLong, b.MaxStream)
 	}
 	if !s.streamsFit(id.Account, size, 1) || !s.fits(size, 1) {
 		fresh := 0
-		if _, err := s.streams.State(ctx, id); errors.Is(err, ErrUnknown) {
+		if _, err := s.streams.State(ctx, id); errors.Is(err, livelog.ErrUnknown) {
 			fresh = 1
 		}
 		if err := s.reserveStream(ctx, id.Account, size, fresh); err != nil {
@@ -181,7 +183,7 @@ func (s *store) append(ctx context.Context, id ID, b Batch) error {
 
 // finish completes a stream. The store archives its content later, if snapshot is true
 // or if the writer uploaded no archive.
-func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
+func (s *store) finish(ctx context.Context, id livelog.ID, snapshot bool) error {
 	if err := s.streams.Finish(ctx, id, snapshot); err != nil {
 		return err
 	}
@@ -197,7 +199,7 @@ func (s *store) finish(ctx context.Context, id ID, snapshot bool) error {
 
 // complete adds the last lines to a stream and completes it. Each part may be a repetition: the
 // writer repeats the call until it gets an answer.
-func (s *store) complete(ctx context.Context, id ID, b Batch) error {
+func (s *store) complete(ctx context.Context, id livelog.ID, b livelog.Batch) error {
 	if b.Next <= 0 { // the writer may not have opened the stream
 		if err := s.start(ctx, id, b.Writer); err != nil {
 			return err
@@ -217,7 +219,7 @@ func (s *store) complete(ctx context.Context, id ID, b Batch) error {
 }
 
 // upload sets the archive of a log. size is -1 if it is unknown.
-func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) error {
+func (s *store) upload(ctx context.Context, id livelog.ID, r io.Reader, size int64) error {
 	s.noteUse(id.Account)
 	unlock, err := s.lock(ctx, id)
 	if err != nil {
@@ -238,9 +240,9 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 	defer s.wakeUploadWatchers(id)
 	st, err := s.streams.State(ctx, id)
 	if err == nil {
-		err = s.streams.SetArchived(ctx, id, st.Run, Uploaded)
+		err = s.streams.SetArchived(ctx, id, st.Run, livelog.Uploaded)
 	}
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, livelog.ErrUnknown) {
 		return nil
 	}
 	return err
@@ -249,14 +251,14 @@ func (s *store) upload(ctx context.Context, id ID, r io.Reader, size int64) erro
 // snapshot archives a stream if it is complete and its archive lacks lines. The caller
 // must hold the lock of the log. claim is s.claim or s.tryClaim.
 func (s *store) snapshot(
-	ctx context.Context, id ID, claim func(context.Context, ID) (context.Context, func(), error),
+	ctx context.Context, id livelog.ID, claim func(context.Context, livelog.ID) (context.Context, func(), error),
 ) error {
-	pending := func() (State, bool, error) {
+	pending := func() (livelog.State, bool, error) {
 		st, err := s.streams.State(ctx, id)
-		if errors.Is(err, ErrUnknown) {
+		if errors.Is(err, livelog.ErrUnknown) {
 			err = nil
 		}
-		return st, err == nil && st.pending(), err
+		return st, err == nil && st.Pending(), err
 	}
 	if _, is, err := pending(); !is {
 		return err
@@ -278,8 +280,8 @@ func (s *store) snapshot(
 
 // content returns a reader of the stream's lines, newline-delimited. It fetches them as
 // it is read.
-func (s *store) content(ctx context.Context, id ID, st State) io.Reader {
-	return &contentReader{next: func(from int64) ([]Line, error) {
+func (s *store) content(ctx context.Context, id livelog.ID, st livelog.State) io.Reader {
+	return &contentReader{next: func(from int64) ([]livelog.Line, error) {
 		if from >= st.Lines {
 			return nil, nil
 		}
@@ -288,7 +290,7 @@ func (s *store) content(ctx context.Context, id ID, st State) io.Reader {
 }
 
 type contentReader struct {
-	next func(from int64) ([]Line, error)
+	next func(from int64) ([]livelog.Line, error)
 	from int64
 	buf  []byte // unread from off
 	off  int
@@ -319,7 +321,7 @@ const maxWatchedUploads = 10_000
 
 // watchUpload returns a channel that is closed when this server archives an upload of
 // the log, and sometimes without one.
-func (s *store) watchUpload(id ID) <-chan struct{} {
+func (s *store) watchUpload(id livelog.ID) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, ok := s.uploads[id]; ok {
@@ -336,7 +338,7 @@ func (s *store) watchUpload(id ID) <-chan struct{} {
 	return c
 }
 
-func (s *store) wakeUploadWatchers(id ID) {
+func (s *store) wakeUploadWatchers(id livelog.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c, ok := s.uploads[id]; ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/httpserver"
 	"github.com/delegate-io/dlite/internal/logheader"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // ready is a closed channel.
@@ -27,7 +28,7 @@ func (s *Server) openStream(w http.ResponseWriter, r *http.Request) {
 // put contains the reusable memory of one PUT.
 type put struct {
 	body  bytes.Buffer
-	lines []Line
+	lines []livelog.Line
 }
 
 // maxKept bounds the reused memory of a body, in bytes. The memory of its lines is
@@ -59,7 +60,7 @@ func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	w.Header().Set(logheader.Complete, strconv.FormatBool(complete && err == nil))
-	if behind := (*BehindError)(nil); errors.As(err, &behind) {
+	if behind := (*livelog.BehindError)(nil); errors.As(err, &behind) {
 		w.Header().Set(logheader.Resume, strconv.FormatInt(behind.Next, 10))
 	}
 	done(w, err)
@@ -67,7 +68,7 @@ func (s *Server) appendStream(w http.ResponseWriter, r *http.Request) {
 
 // batchOf reads the body of a PUT into the memory of p.
 // The caller must call release when the lines are stored.
-func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b Batch, release func(), err error) {
+func (s *Server) batchOf(w http.ResponseWriter, r *http.Request, p *put) (b livelog.Batch, release func(), err error) {
 	b.Writer = writerOf(r)
 	if text := r.Header.Get(logheader.Resume); text != "" {
 		if b.Next, err = strconv.ParseInt(text, 10, 64); err != nil {

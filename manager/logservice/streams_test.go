@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/internal/logservicetest"
 	"github.com/delegate-io/dlite/manager/logservice"
 )
@@ -17,7 +18,7 @@ import (
 func TestStreamsInMemory(t *testing.T) {
 	t.Parallel()
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
-		return func() (logservice.Streams, error) { return logservice.NewStreams(), nil }
+		return func() (livelog.Streams, error) { return logservice.NewStreams(), nil }
 	}, logservicetest.Volatile())
 }
 
@@ -29,7 +30,7 @@ func TestStreamsInFiles(t *testing.T) {
 		require.NoError(t, os.MkdirAll(dir, 0o700))
 		dir, err := os.MkdirTemp(dir, "")
 		require.NoError(t, err)
-		return func() (logservice.Streams, error) { return logservice.OpenStreams(dir) }
+		return func() (livelog.Streams, error) { return logservice.OpenStreams(dir) }
 	})
 }
 
@@ -52,10 +53,10 @@ func journal(t *testing.T, dir string) (path string) {
 func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	id := logservice.ID{Account: "a", Key: "k"}
-	batch := func(pos int64, text string) logservice.Batch {
-		return logservice.Batch{
-			Writer: "w", MaxStream: 1 << 20, Lines: []logservice.Line{{Raw: []byte(`"` + text + `"`), Pos: pos}},
+	id := livelog.ID{Account: "a", Key: "k"}
+	batch := func(pos int64, text string) livelog.Batch {
+		return livelog.Batch{
+			Writer: "w", MaxStream: 1 << 20, Lines: []livelog.Line{{Raw: []byte(`"` + text + `"`), Pos: pos}},
 		}
 	}
 	s, err := logservice.OpenStreams(dir)
@@ -81,7 +82,7 @@ func TestAStreamThatIsTornEndsBeforeTheTear(t *testing.T) {
 		s, err := logservice.OpenStreams(dir)
 		require.NoError(t, err)
 		defer func() { require.NoError(t, s.Close()) }()
-		err = s.Append(t.Context(), id, logservice.Batch{Writer: "w", MaxStream: 1 << 20, Next: 1, Lines: batch(1, "again").Lines})
+		err = s.Append(t.Context(), id, livelog.Batch{Writer: "w", MaxStream: 1 << 20, Next: 1, Lines: batch(1, "again").Lines})
 		if err != nil {
 			return nil
 		}
@@ -116,7 +117,7 @@ func TestAStreamOfALaterVersionIsNotChanged(t *testing.T) {
 	dir := t.TempDir()
 	s, err := logservice.OpenStreams(dir)
 	require.NoError(t, err)
-	require.NoError(t, s.Start(t.Context(), logservice.ID{Account: "a", Key: "k"}, ""))
+	require.NoError(t, s.Start(t.Context(), livelog.ID{Account: "a", Key: "k"}, ""))
 	require.NoError(t, s.Close())
 	path := journal(t, dir)
 	require.NoError(t, os.WriteFile(path, logservice.FrameOfVersion(2), 0o600))
@@ -130,12 +131,12 @@ func TestAStreamOfALaterVersionIsNotChanged(t *testing.T) {
 func TestBytesBehindATearNeverReappear(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	id := logservice.ID{Account: "a", Key: "k"}
+	id := livelog.ID{Account: "a", Key: "k"}
 	s, err := logservice.OpenStreams(dir)
 	require.NoError(t, err)
 	put := func(text string) {
-		require.NoError(t, s.Append(t.Context(), id, logservice.Batch{
-			Lines: []logservice.Line{{Raw: []byte(text)}}, MaxStream: 1 << 20,
+		require.NoError(t, s.Append(t.Context(), id, livelog.Batch{
+			Lines: []livelog.Line{{Raw: []byte(text)}}, MaxStream: 1 << 20,
 		}))
 	}
 	put(`1`)

@@ -32,7 +32,7 @@
 // if streams exceed the limits of [Config], writers get an error and send
 // their lines later.
 //
-// While Redis is away, every call of Streams fails with logservice.ErrUnavailable.
+// While Redis is away, every call of Streams fails.
 // The log service then answers 503 with Retry-After, and writers and readers retry.
 //
 // The Redis client prints connection errors on standard error. goredis.SetLogger

@@ -13,7 +13,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 func (c *Config) setDefaults() {
@@ -38,7 +38,7 @@ const (
 	layout = 1
 )
 
-// Streams implements logservice.Streams in Redis, shared with other processes.
+// Streams stores the live streams of a log service in Redis, shared with other processes.
 type Streams struct {
 	cfg    Config
 	client goredis.UniversalClient
@@ -57,7 +57,7 @@ type Streams struct {
 	closed bool
 }
 
-var _ logservice.Shared = (*Streams)(nil)
+var _ livelog.Shared = (*Streams)(nil)
 
 // total contains the totals of a shard, or of an account in a shard, at one version of
 // the shard.
@@ -124,7 +124,7 @@ func (s *Streams) suits(ctx context.Context) error {
 	return nil
 }
 
-// Ping checks that Redis answers. Otherwise it fails with logservice.ErrUnavailable.
+// Ping checks that Redis answers.
 func (s *Streams) Ping(ctx context.Context) error { return s.explain(ctx, s.client.Ping(ctx).Err()) }
 
 // Close closes the connections and wakes all watchers. The data in Redis stays.
@@ -158,13 +158,13 @@ func (s *Streams) explain(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case s.isClosed():
-		return logservice.ErrClosed
+		return livelog.ErrClosed
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case goredis.HasErrorPrefix(err, "OOM"):
-		return fmt.Errorf("%w: %w", logservice.ErrFull, err)
+		return fmt.Errorf("%w: %w", livelog.ErrFull, err)
 	default:
-		return fmt.Errorf("%w: %w", logservice.ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", livelog.ErrUnavailable, err)
 	}
 }
 
@@ -184,7 +184,7 @@ func placeOf(parts ...string) place {
 	return place{hex.EncodeToString(b[:16]), int(b[16]) % shards}
 }
 
-func placeOfLog(id logservice.ID) place { return placeOf(id.Account, id.Key) }
+func placeOfLog(id livelog.ID) place { return placeOf(id.Account, id.Key) }
 
 // key returns the key of a part of a shard, such as "t", or of a record in the part.
 func (s *Streams) key(shard int, part string, id ...string) string {

@@ -16,7 +16,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // The scripts. Redis forgets them when it restarts; the client then sends them again.
@@ -62,26 +62,26 @@ const (
 	maxRead = 256 << 10
 )
 
-var uploaded = strconv.FormatInt(logservice.Uploaded, 10)
+var uploaded = strconv.FormatInt(livelog.Uploaded, 10)
 
 // run runs a script that answers with a status and an additional value.
 func (s *Streams) run(ctx context.Context, script *goredis.Script, p place, args ...any) (status, extra string, err error) {
 	if s.isClosed() {
-		return "", "", logservice.ErrClosed
+		return "", "", livelog.ErrClosed
 	}
 	answer, err := script.Run(ctx, s.client, s.keys(p), append([]any{p.id}, args...)...).StringSlice()
 	if err != nil {
 		return "", "", s.explain(ctx, err)
 	}
 	if len(answer) != 8 {
-		return "", "", fmt.Errorf("%w: an answer of %d parts", logservice.ErrUnavailable, len(answer))
+		return "", "", fmt.Errorf("%w: an answer of %d parts", livelog.ErrUnavailable, len(answer))
 	}
 	s.count(p.shard, answer[2:])
 	return answer[0], answer[1], nil
 }
 
 // Start opens the stream of the log.
-func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) error {
+func (s *Streams) Start(ctx context.Context, id livelog.ID, writer string) error {
 	size := headSize(id)
 	if writer != "" {
 		size += writerSize + int64(len(writer))
@@ -93,19 +93,19 @@ func (s *Streams) Start(ctx context.Context, id logservice.ID, writer string) er
 	return err
 }
 
-func headSize(id logservice.ID) int64 { return streamSize + int64(len(id.Account)+len(id.Key)) }
+func headSize(id livelog.ID) int64 { return streamSize + int64(len(id.Account)+len(id.Key)) }
 
 // reserve fails with ErrFull if there is no room for size bytes of an account.
 func (s *Streams) reserve(account string, size int64) error {
 	if own, all := s.Usage(account); own.Size+size > s.cfg.MaxTotal-all.Size {
 		return fmt.Errorf("%w: all live streams may take %d bytes, and one account as much as the others leave free",
-			logservice.ErrFull, s.cfg.MaxTotal)
+			livelog.ErrFull, s.cfg.MaxTotal)
 	}
 	return nil
 }
 
 // Append adds lines to the stream.
-func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Batch) error {
+func (s *Streams) Append(ctx context.Context, id livelog.ID, b livelog.Batch) error {
 	// Only Redis knows the next pos of the writer. This is its value if no lines were
 	// lost or repeated. Otherwise the answer contains the value.
 	next := max(b.Next, 0)
@@ -129,19 +129,19 @@ func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Bat
 		case "next":
 			at, err := strconv.ParseInt(known, 10, 64)
 			if err != nil {
-				return fmt.Errorf("%w: the writer is at %q", logservice.ErrUnavailable, known)
+				return fmt.Errorf("%w: the writer is at %q", livelog.ErrUnavailable, known)
 			}
 			if b.Next > at {
-				return &logservice.BehindError{Next: at}
+				return &livelog.BehindError{Next: at}
 			}
 			if len(b.Lines) > 0 && len(fresh(b.Lines, at)) == 0 {
 				return nil // the stream may be complete and must stay complete
 			}
 			next = at
 		case "writers":
-			return fmt.Errorf("%w of %d writers", logservice.ErrTooLong, maxWriters)
+			return fmt.Errorf("%w of %d writers", livelog.ErrTooLong, maxWriters)
 		case "long":
-			return fmt.Errorf("%w of %d bytes", logservice.ErrTooLong, min(b.MaxStream, s.cfg.MaxStream))
+			return fmt.Errorf("%w of %d bytes", livelog.ErrTooLong, min(b.MaxStream, s.cfg.MaxStream))
 		default:
 			return nil
 		}
@@ -150,7 +150,7 @@ func (s *Streams) Append(ctx context.Context, id logservice.ID, b logservice.Bat
 
 // append sends lines. They are valid if Redis has next as the next pos of the writer.
 func (s *Streams) append(
-	ctx context.Context, id logservice.ID, b *logservice.Batch, lines []logservice.Line, next int64, once string,
+	ctx context.Context, id livelog.ID, b *livelog.Batch, lines []livelog.Line, next int64, once string,
 ) (status, known string, err error) {
 	buf := buffers.Get().(*[]byte)
 	defer func() {
@@ -191,7 +191,7 @@ var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 // fresh returns the lines whose pos is at least next and above the pos of the previous
 // lines.
-func fresh(lines []logservice.Line, next int64) []logservice.Line {
+func fresh(lines []livelog.Line, next int64) []livelog.Line {
 	for i, l := range lines {
 		if l.Pos < next {
 			out := slices.Clip(lines[:i])
@@ -209,22 +209,22 @@ func fresh(lines []logservice.Line, next int64) []logservice.Line {
 }
 
 // Finish completes the stream.
-func (s *Streams) Finish(ctx context.Context, id logservice.ID, snapshot bool) error {
+func (s *Streams) Finish(ctx context.Context, id livelog.ID, snapshot bool) error {
 	status, _, err := s.run(ctx, finishScript, placeOfLog(id), snapshot, uploaded)
 	if err == nil && status == "unknown" {
-		return logservice.ErrUnknown
+		return livelog.ErrUnknown
 	}
 	return err
 }
 
 // SetArchived sets the number of lines that the archive covers.
-func (s *Streams) SetArchived(ctx context.Context, id logservice.ID, run, lines int64) error {
+func (s *Streams) SetArchived(ctx context.Context, id livelog.ID, run, lines int64) error {
 	_, _, err := s.run(ctx, archivedScript, placeOfLog(id), run, lines)
 	return err
 }
 
 // Remove deletes a run.
-func (s *Streams) Remove(ctx context.Context, id logservice.ID, run int64) error {
+func (s *Streams) Remove(ctx context.Context, id livelog.ID, run int64) error {
 	_, _, err := s.run(ctx, removeScript, placeOfLog(id), run)
 	return err
 }
@@ -233,62 +233,62 @@ func (s *Streams) Remove(ctx context.Context, id logservice.ID, run int64) error
 var stateFields = []string{"run", "open", "lines", "size", "archived", "touched", "account", "key"}
 
 // State describes the stream.
-func (s *Streams) State(ctx context.Context, id logservice.ID) (logservice.State, error) {
+func (s *Streams) State(ctx context.Context, id livelog.ID) (livelog.State, error) {
 	if s.isClosed() {
-		return logservice.State{}, logservice.ErrClosed
+		return livelog.State{}, livelog.ErrClosed
 	}
 	p := placeOfLog(id)
 	fields, err := s.client.HMGet(ctx, s.key(p.shard, "s", p.id), stateFields...).Result()
 	if err != nil {
-		return logservice.State{}, s.explain(ctx, err)
+		return livelog.State{}, s.explain(ctx, err)
 	}
 	_, st, ok := stateOf(fields)
 	if !ok {
-		return logservice.State{}, logservice.ErrUnknown
+		return livelog.State{}, livelog.ErrUnknown
 	}
 	return st, nil
 }
 
 // stateOf converts stateFields. ok is false if there is no stream.
-func stateOf(fields []any) (id logservice.ID, st logservice.State, ok bool) {
+func stateOf(fields []any) (id livelog.ID, st livelog.State, ok bool) {
 	text := func(i int) string { t, _ := fields[i].(string); return t }
 	number := func(i int) int64 { n, _ := strconv.ParseInt(text(i), 10, 64); return n }
 	if text(0) == "" {
 		return id, st, false
 	}
-	return logservice.ID{Account: text(6), Key: text(7)}, logservice.State{
+	return livelog.ID{Account: text(6), Key: text(7)}, livelog.State{
 		Run: number(0), Open: text(1) == "1", Lines: number(2), Size: number(3), Archived: number(4),
 		Touched: time.UnixMicro(number(5)),
 	}, true
 }
 
 // Read returns lines of a run.
-func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) ([]logservice.Line, error) {
+func (s *Streams) Read(ctx context.Context, id livelog.ID, run, from int64) ([]livelog.Line, error) {
 	if s.isClosed() {
-		return nil, logservice.ErrClosed
+		return nil, livelog.ErrClosed
 	}
 	p := placeOfLog(id)
 	// Entry ids begin with 1.
 	chunks, err := readScript.Run(ctx, s.client, s.keys(p), p.id, run, uint64(from)+1, maxRead).StringSlice()
 	if errors.Is(err, goredis.Nil) {
-		return nil, logservice.ErrUnknown
+		return nil, livelog.ErrUnknown
 	}
 	if err != nil {
 		return nil, s.explain(ctx, err)
 	}
-	var out []logservice.Line
+	var out []livelog.Line
 	for i := 0; i+1 < len(chunks); i += 2 {
 		first, _, _ := strings.Cut(chunks[i], "-")
 		n, err := strconv.ParseInt(first, 10, 64)
 		if err != nil {
-			return nil, fmt.Errorf("%w: lines at %q", logservice.ErrUnavailable, chunks[i])
+			return nil, fmt.Errorf("%w: lines at %q", livelog.ErrUnavailable, chunks[i])
 		}
 		text := []byte(chunks[i+1])
 		for raw := range bytes.Lines(text) {
 			n++
 			if pos := n - 2; pos >= from {
 				raw = raw[:len(raw)-1]
-				out = append(out, logservice.Line{Raw: slices.Clip(raw), Pos: pos})
+				out = append(out, livelog.Line{Raw: slices.Clip(raw), Pos: pos})
 			}
 		}
 	}
@@ -297,13 +297,13 @@ func (s *Streams) Read(ctx context.Context, id logservice.ID, run, from int64) (
 
 // All iterates over the streams of an account, or over all streams. It ends early if
 // Redis does not answer.
-func (s *Streams) All(ctx context.Context, account string) iter.Seq2[logservice.ID, logservice.State] {
-	return func(yield func(logservice.ID, logservice.State) bool) {
+func (s *Streams) All(ctx context.Context, account string) iter.Seq2[livelog.ID, livelog.State] {
+	return func(yield func(livelog.ID, livelog.State) bool) {
 		for shard := range shards {
 			if account != "" && !s.hasStreams(shard, account) {
 				continue
 			}
-			more, err := s.some(ctx, shard, func(id logservice.ID, st logservice.State) bool {
+			more, err := s.some(ctx, shard, func(id livelog.ID, st livelog.State) bool {
 				return account != "" && id.Account != account || yield(id, st)
 			})
 			if err != nil && ctx.Err() == nil && !s.isClosed() {
@@ -317,7 +317,7 @@ func (s *Streams) All(ctx context.Context, account string) iter.Seq2[logservice.
 }
 
 // some iterates over the streams of a shard. It returns false if yield did.
-func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID, logservice.State) bool) (bool, error) {
+func (s *Streams) some(ctx context.Context, shard int, yield func(livelog.ID, livelog.State) bool) (bool, error) {
 	const page = 500
 	var cursor uint64
 	seen := map[string]struct{}{} // a scan may return an id twice
@@ -352,7 +352,7 @@ func (s *Streams) some(ctx context.Context, shard int, yield func(logservice.ID,
 
 // Usage returns the room that the streams of an account use, and that of all streams, as
 // last reported to this process.
-func (s *Streams) Usage(account string) (own, all logservice.Usage) {
+func (s *Streams) Usage(account string) (own, all livelog.Usage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for shard, t := range s.totals {

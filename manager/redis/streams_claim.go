@@ -9,7 +9,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 //go:embed streams/hold.lua
@@ -21,9 +21,9 @@ var errLost = errors.New("another manager may archive this log by now: Redis was
 
 // Claim locks the archive of a log for this process until release. If the process dies,
 // the lock ends after Config.Lease.
-func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Context, release func(), err error) {
+func (s *Streams) Claim(ctx context.Context, id livelog.ID) (held context.Context, release func(), err error) {
 	if s.isClosed() {
-		return nil, nil, logservice.ErrClosed
+		return nil, nil, livelog.ErrClosed
 	}
 	p, token := placeOfLog(id), rand.Text()
 	key := s.key(p.shard, "x", p.id)
@@ -42,7 +42,7 @@ func (s *Streams) Claim(ctx context.Context, id logservice.ID) (held context.Con
 		return nil, nil, s.explain(ctx, err)
 	}
 	if !ok {
-		return nil, nil, logservice.ErrClaimed
+		return nil, nil, livelog.ErrClaimed
 	}
 	held, lose := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -87,7 +87,7 @@ func (s *Streams) prolong(held context.Context, key, token string, until time.Ti
 // Spend records until a time that a name was used.
 func (s *Streams) Spend(ctx context.Context, name string, until time.Time) error {
 	if s.isClosed() {
-		return logservice.ErrClosed
+		return livelog.ErrClosed
 	}
 	ttl := max(time.Until(until), time.Second)
 	p := placeOf(name)
@@ -97,7 +97,7 @@ func (s *Streams) Spend(ctx context.Context, name string, until time.Time) error
 // Spent reports whether a name was used.
 func (s *Streams) Spent(ctx context.Context, name string) (bool, error) {
 	if s.isClosed() {
-		return false, logservice.ErrClosed
+		return false, livelog.ErrClosed
 	}
 	p := placeOf(name)
 	n, err := s.client.Exists(ctx, s.key(p.shard, "u", p.id)).Result()

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
 )
@@ -28,16 +29,16 @@ func admin(t testing.TB, r *testbed.RedisServer) *goredis.Client {
 	return c
 }
 
-func batch(writer string, pos int64, texts ...string) logservice.Batch {
-	b := logservice.Batch{Writer: writer, MaxStream: 1 << 40}
+func batch(writer string, pos int64, texts ...string) livelog.Batch {
+	b := livelog.Batch{Writer: writer, MaxStream: 1 << 40}
 	for i, text := range texts {
-		b.Lines = append(b.Lines, logservice.Line{Raw: []byte(`"` + text + `"`), Pos: pos + int64(i)})
+		b.Lines = append(b.Lines, livelog.Line{Raw: []byte(`"` + text + `"`), Pos: pos + int64(i)})
 	}
 	return b
 }
 
 // texts returns the lines of a stream.
-func texts(t testing.TB, s *redis.Streams, id logservice.ID) (out []string) {
+func texts(t testing.TB, s *redis.Streams, id livelog.ID) (out []string) {
 	st, err := s.State(t.Context(), id)
 	require.NoError(t, err)
 	lines, err := s.Read(t.Context(), id, st.Run, 0)
@@ -52,15 +53,15 @@ func TestLimitsOfRedis(t *testing.T) {
 	t.Parallel()
 	s := openStreams(t, testbed.Redis(t), redis.Config{MaxStream: 10_000, MaxTotal: 34_000})
 	long := strings.Repeat("x", 8000)
-	key := func(i int) logservice.ID { return logservice.ID{Account: "acc", Key: fmt.Sprint(i)} }
+	key := func(i int) livelog.ID { return livelog.ID{Account: "acc", Key: fmt.Sprint(i)} }
 	require.NoError(t, s.Append(t.Context(), key(1), batch("", 0, long)))
 	err := s.Append(t.Context(), key(1), batch("", 1, long))
-	require.ErrorIs(t, err, logservice.ErrTooLong)
+	require.ErrorIs(t, err, livelog.ErrTooLong)
 	require.ErrorContains(t, err, "10000")
 	require.NoError(t, s.Append(t.Context(), key(2), batch("", 0, long)))
-	require.ErrorIs(t, s.Append(t.Context(), key(3), batch("", 0, long, "y")), logservice.ErrFull)
+	require.ErrorIs(t, s.Append(t.Context(), key(3), batch("", 0, long, "y")), livelog.ErrFull)
 	_, err = s.State(t.Context(), key(3))
-	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.ErrorIs(t, err, livelog.ErrUnknown)
 	require.NoError(t, s.Start(t.Context(), key(4), "w"))
 	st, err := s.State(t.Context(), key(1))
 	require.NoError(t, err)
@@ -80,7 +81,7 @@ func TestAFullRedisReportsIt(t *testing.T) {
 		require.Less(t, n, int64(200))
 		err = s.Append(t.Context(), id, batch("w", n, fmt.Sprint(n, line)))
 	}
-	require.ErrorIs(t, err, logservice.ErrFull)
+	require.ErrorIs(t, err, livelog.ErrFull)
 	st, err := s.State(t.Context(), id)
 	require.NoError(t, err)
 	assert.Equal(t, n-1, st.Lines)
@@ -166,7 +167,7 @@ func TestAClaimLastsWhileItsHolderRenewsIt(t *testing.T) {
 	for range 8 {
 		<-time.After(100 * time.Millisecond) // twice the lease by the clock of Redis
 		_, _, err = s.Claim(t.Context(), id)
-		require.ErrorIs(t, err, logservice.ErrClaimed)
+		require.ErrorIs(t, err, livelog.ErrClaimed)
 	}
 	require.NoError(t, held.Err())
 	release()
@@ -303,7 +304,7 @@ func TestStreamsWithLostAnswers(t *testing.T) {
 	assert.Zero(t, own)
 	assert.Zero(t, all)
 	assert.EqualValues(t, 5, c.cuts.Load())
-	if _, err := s.State(t.Context(), id); !errors.Is(err, logservice.ErrUnknown) {
+	if _, err := s.State(t.Context(), id); !errors.Is(err, livelog.ErrUnknown) {
 		t.Error(err)
 	}
 }
@@ -313,7 +314,7 @@ func TestLongLines(t *testing.T) {
 	t.Parallel()
 	s := openStreams(t, testbed.Redis(t), redis.Config{})
 	var want []string
-	b := logservice.Batch{Writer: "w", MaxStream: 1 << 40}
+	b := livelog.Batch{Writer: "w", MaxStream: 1 << 40}
 	for i, size := range []int{0, 1, 65_535, 65_536, 65_537, 3_000_000, 10, 0, 300_000, 20} {
 		want = append(want, strings.Repeat(string(rune('a'+i)), size))
 		b.Lines = append(b.Lines, batch("w", int64(i), want[i]).Lines...)

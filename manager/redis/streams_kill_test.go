@@ -25,6 +25,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
 )
@@ -43,7 +44,7 @@ const lease = time.Second
 func victim(url string) {
 	s, err := redis.OpenStreams(context.Background(), redis.Config{URL: url, Prefix: os.Getenv(victimPrefix), Lease: lease})
 	if err == nil {
-		var streams logservice.Streams = s
+		var streams livelog.Streams = s
 		if os.Getenv(victimStalls) != "" {
 			streams = &archiver{
 				Streams: s, claimed: func(error) {}, noted: func() {},
@@ -166,7 +167,7 @@ func TestAServerIsKilledWhileItArchives(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "archiving\n", line)
 	_, _, err = f.streams[0].Claim(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrClaimed)
+	require.ErrorIs(t, err, livelog.ErrClaimed)
 	kill()
 	assert.Equal(t, "a\nb\n", text(t, ok(t, "GET", f.http[0].URL+"/blob"+query, "")), "no caller waits for it")
 	done := make(chan struct{})

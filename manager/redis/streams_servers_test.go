@@ -22,6 +22,7 @@ import (
 	"github.com/delegate-io/dlite/internal/logheader"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/logger"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
 )
@@ -31,7 +32,7 @@ const (
 	query = "?accountID=acc&key=log"
 )
 
-var id = logservice.ID{Account: "acc", Key: "log"}
+var id = livelog.ID{Account: "acc", Key: "log"}
 
 // fleet is a group of servers with one Redis and one archive.
 type fleet struct {
@@ -48,7 +49,7 @@ type fleet struct {
 }
 
 // newFleet starts n servers. wrap may replace the streams of a server.
-func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wrap func(i int, s *redis.Streams) logservice.Streams) *fleet {
+func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wrap func(i int, s *redis.Streams) livelog.Streams) *fleet {
 	t.Helper()
 	f := &fleet{t: t, redis: r, archive: t.TempDir(), prefix: prefix()}
 	cfg.Prefix = f.prefix
@@ -78,7 +79,7 @@ func newFleet(t testing.TB, r *testbed.RedisServer, n int, cfg redis.Config, wra
 	return f
 }
 
-func (f *fleet) config(s logservice.Streams) logservice.Config {
+func (f *fleet) config(s livelog.Streams) logservice.Config {
 	return logservice.Config{
 		Streams: s, Archive: bucket(f.archive), Key: make([]byte, 32), PublicURL: "http://logs.example",
 		Authorize: logservice.Tokens(map[string]string{"acc": token}),
@@ -257,18 +258,18 @@ type archiver struct {
 	noted   func()
 }
 
-func (a *archiver) Claim(ctx context.Context, id logservice.ID) (context.Context, func(), error) {
+func (a *archiver) Claim(ctx context.Context, id livelog.ID) (context.Context, func(), error) {
 	held, release, err := a.Streams.Claim(ctx, id)
 	a.claimed(err)
 	return held, release, err
 }
 
-func (a *archiver) Read(ctx context.Context, id logservice.ID, run, from int64) ([]logservice.Line, error) {
+func (a *archiver) Read(ctx context.Context, id livelog.ID, run, from int64) ([]livelog.Line, error) {
 	a.read()
 	return a.Streams.Read(ctx, id, run, from)
 }
 
-func (a *archiver) SetArchived(ctx context.Context, id logservice.ID, run, lines int64) error {
+func (a *archiver) SetArchived(ctx context.Context, id livelog.ID, run, lines int64) error {
 	a.noted()
 	return a.Streams.SetArchived(ctx, id, run, lines)
 }
@@ -279,7 +280,7 @@ func TestALogIsArchivedByOneServer(t *testing.T) {
 	var archived, claims atomic.Int64
 	both := make(chan struct{})
 	meet := sync.OnceFunc(func() { close(both) })
-	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, func(_ int, s *redis.Streams) logservice.Streams {
+	f := newFleet(t, testbed.Redis(t), 2, redis.Config{}, func(_ int, s *redis.Streams) livelog.Streams {
 		return &archiver{
 			Streams: s,
 			claimed: func(error) {
@@ -410,7 +411,7 @@ func TestLostStreamsAreRemovedFromTheTotals(t *testing.T) {
 		used, _ = s.Usage(id.Account)
 	}
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.ErrorIs(t, err, livelog.ErrUnknown)
 }
 
 // While Redis is unavailable, the service asks writers to retry, and they do.
@@ -434,7 +435,7 @@ func TestAnswersWhileRedisIsAway(t *testing.T) {
 		assert.Equal(t, 503, status, "%s: %s", call, text)
 		assert.Equal(t, "1", h.Get("Retry-After"), call)
 	}
-	require.ErrorIs(t, f.streams[0].Ping(t.Context()), logservice.ErrUnavailable)
+	require.ErrorIs(t, f.streams[0].Ping(t.Context()), livelog.ErrUnavailable)
 	for range f.streams[0].All(t.Context(), "") {
 		t.Error("a stream that does not exist")
 	}

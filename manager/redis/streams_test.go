@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 	"github.com/delegate-io/dlite/manager/internal/logservicetest"
-	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/redis"
 )
 
@@ -18,7 +18,7 @@ func TestStreams(t *testing.T) {
 	r := testbed.Redis(t, "--appendfsync", "no")
 	logservicetest.Run(t, func(*testing.T) logservicetest.Opener {
 		cfg := redis.Config{URL: r.URL(), Prefix: prefix()}
-		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
+		return func() (livelog.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
 	})
 }
 
@@ -38,6 +38,6 @@ func TestStreamsInACluster(t *testing.T) {
 		cfg := redis.Config{Prefix: prefix(), Client: func() goredis.UniversalClient {
 			return goredis.NewClusterClient(&goredis.ClusterOptions{Addrs: []string{r.Address}})
 		}}
-		return func() (logservice.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
+		return func() (livelog.Streams, error) { return redis.OpenStreams(t.Context(), cfg) }
 	})
 }

@@ -10,7 +10,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 const (
@@ -91,7 +91,7 @@ func (w *watchers) close() {
 
 // Watch returns a channel that is closed when the stream changes or appears, and
 // sometimes without a change.
-func (s *Streams) Watch(id logservice.ID) <-chan struct{} { return s.watchers.watch(placeOfLog(id).id) }
+func (s *Streams) Watch(id livelog.ID) <-chan struct{} { return s.watchers.watch(placeOfLog(id).id) }
 
 // follow starts to follow the news.
 func (s *Streams) follow(ctx context.Context) error {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/internal/testbed"
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 func heard(c <-chan struct{}) bool {
@@ -25,12 +25,12 @@ func heard(c <-chan struct{}) bool {
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
-	first := s.Watch(logservice.ID{Account: "acc", Key: "first"})
+	first := s.Watch(livelog.ID{Account: "acc", Key: "first"})
 	for i := range maxWatched - 1 {
-		s.Watch(logservice.ID{Account: "acc", Key: fmt.Sprint(i)})
+		s.Watch(livelog.ID{Account: "acc", Key: fmt.Sprint(i)})
 	}
 	assert.False(t, heard(first))
-	s.Watch(logservice.ID{Account: "acc", Key: "one more watch"})
+	s.Watch(livelog.ID{Account: "acc", Key: "one more watch"})
 	assert.True(t, heard(first), "it asks again")
 	assert.Len(t, s.watchers.wait, 1)
 }
@@ -40,7 +40,7 @@ func TestWatchersAreBounded(t *testing.T) {
 func TestAWatcherThatMissesNewsIsWoken(t *testing.T) {
 	t.Parallel()
 	s := &Streams{}
-	c := s.Watch(logservice.ID{Account: "acc", Key: "log"})
+	c := s.Watch(livelog.ID{Account: "acc", Key: "log"})
 	var news []goredis.XMessage
 	for i := range newsPage {
 		news = append(news, goredis.XMessage{ID: fmt.Sprint(i, "-0"), Values: map[string]any{"id": "other"}})
@@ -60,8 +60,8 @@ func TestOlderUsageIsIgnored(t *testing.T) {
 	s.count(3, []string{"2", "500", "7", "acc", "2", "400"})
 	s.count(3, []string{"1", "200", "6", "acc", "1", "100"})
 	own, all := s.Usage("acc")
-	assert.Equal(t, logservice.Usage{Logs: 2, Size: 500}, all)
-	assert.Equal(t, logservice.Usage{Logs: 2, Size: 400}, own)
+	assert.Equal(t, livelog.Usage{Logs: 2, Size: 500}, all)
+	assert.Equal(t, livelog.Usage{Logs: 2, Size: 400}, own)
 }
 
 // A concurrent call of Usage must not see a partial recount.
@@ -71,7 +71,7 @@ func TestIncompleteRecountsAreNotVisible(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, s.Close()) }()
 	for i := range 3 {
-		require.NoError(t, s.Start(t.Context(), logservice.ID{Account: "acc", Key: fmt.Sprint(i)}, ""))
+		require.NoError(t, s.Start(t.Context(), livelog.ID{Account: "acc", Key: fmt.Sprint(i)}, ""))
 	}
 	counted := make(chan error, 1)
 	go func() {

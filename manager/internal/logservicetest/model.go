@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // modelled is a stream in the model.
@@ -24,14 +24,14 @@ type modelled struct {
 type machine struct {
 	t       *testing.T
 	opener  Opener
-	streams logservice.Streams
-	model   map[logservice.ID]*modelled
+	streams livelog.Streams
+	model   map[livelog.ID]*modelled
 	n       int
 }
 
 func histories(t *testing.T, fresh func(*testing.T) Opener, volatile bool) {
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{t: t, opener: fresh(t), model: map[logservice.ID]*modelled{}}
+		m := &machine{t: t, opener: fresh(t), model: map[livelog.ID]*modelled{}}
 		var err error
 		if m.streams, err = m.opener(); err != nil {
 			rt.Fatal(err)
@@ -48,7 +48,7 @@ func histories(t *testing.T, fresh func(*testing.T) Opener, volatile bool) {
 }
 
 var (
-	ids     = rapid.SampledFrom([]logservice.ID{{Account: "a", Key: "1"}, {Account: "a", Key: "2"}, {Account: "b", Key: "1"}})
+	ids     = rapid.SampledFrom([]livelog.ID{{Account: "a", Key: "1"}, {Account: "a", Key: "2"}, {Account: "b", Key: "1"}})
 	writers = rapid.SampledFrom([]string{"", "w1", "w2"})
 )
 
@@ -71,7 +71,7 @@ func (m *machine) start(t *rapid.T) {
 func (m *machine) append(t *rapid.T) {
 	id, w := ids.Draw(t, "id"), writers.Draw(t, "writer")
 	first, n := rapid.Int64Range(0, 6).Draw(t, "first"), rapid.IntRange(0, 4).Draw(t, "n")
-	b := logservice.Batch{Writer: w, Next: rapid.Int64Range(0, 6).Draw(t, "next"), MaxStream: plenty}
+	b := livelog.Batch{Writer: w, Next: rapid.Int64Range(0, 6).Draw(t, "next"), MaxStream: plenty}
 	var texts []string
 	for range n {
 		m.n++
@@ -85,7 +85,7 @@ func (m *machine) append(t *rapid.T) {
 	}
 	next := s.writers[w]
 	if w != "" && b.Next > next {
-		var behind *logservice.BehindError
+		var behind *livelog.BehindError
 		if !errors.As(err, &behind) || behind.Next != next {
 			t.Fatalf("appended with next %d where it is %d: %v", b.Next, next, err)
 		}
@@ -115,14 +115,14 @@ func (m *machine) finish(t *rapid.T) {
 	err := m.streams.Finish(m.t.Context(), id, snapshot)
 	s := m.model[id]
 	if s == nil {
-		if !errors.Is(err, logservice.ErrUnknown) {
+		if !errors.Is(err, livelog.ErrUnknown) {
 			t.Fatalf("finished a log that does not exist: %v", err)
 		}
 		return
 	}
 	m.must(t, err)
 	s.open = false
-	if snapshot && s.archived == logservice.Uploaded && len(s.texts) > 0 {
+	if snapshot && s.archived == livelog.Uploaded && len(s.texts) > 0 {
 		s.archived = 0
 	}
 }
@@ -130,7 +130,7 @@ func (m *machine) finish(t *rapid.T) {
 func (m *machine) archive(t *rapid.T) {
 	id := ids.Draw(t, "id")
 	if s := m.model[id]; s != nil {
-		s.archived = rapid.SampledFrom([]int64{0, 1, logservice.Uploaded}).Draw(t, "lines")
+		s.archived = rapid.SampledFrom([]int64{0, 1, livelog.Uploaded}).Draw(t, "lines")
 		m.must(t, m.streams.SetArchived(m.t.Context(), id, m.state(t, id).Run, s.archived))
 	}
 }
@@ -156,15 +156,15 @@ func (m *machine) check(t *rapid.T) {
 	if len(seen) != len(m.model) {
 		t.Fatalf("%d streams instead of %d", len(seen), len(m.model))
 	}
-	var want logservice.Usage
-	owned := map[string]logservice.Usage{}
+	var want livelog.Usage
+	owned := map[string]livelog.Usage{}
 	for id, s := range m.model {
 		st := m.state(t, id)
 		if st.Open != s.open || st.Lines != int64(len(s.texts)) || st.Archived != s.archived {
 			t.Fatalf("%v is %+v instead of %+v", id, st, s)
 		}
-		want = logservice.Usage{Logs: want.Logs + 1, Size: want.Size + st.Size}
-		owned[id.Account] = logservice.Usage{Logs: owned[id.Account].Logs + 1, Size: owned[id.Account].Size + st.Size}
+		want = livelog.Usage{Logs: want.Logs + 1, Size: want.Size + st.Size}
+		owned[id.Account] = livelog.Usage{Logs: owned[id.Account].Logs + 1, Size: owned[id.Account].Size + st.Size}
 		got, err := m.streams.Read(m.t.Context(), id, st.Run, 0)
 		m.must(t, err)
 		var texts []string
@@ -185,7 +185,7 @@ func (m *machine) check(t *rapid.T) {
 	}
 }
 
-func (m *machine) state(t *rapid.T, id logservice.ID) logservice.State {
+func (m *machine) state(t *rapid.T, id livelog.ID) livelog.State {
 	st, err := m.streams.State(m.t.Context(), id)
 	m.must(t, err)
 	return st

@@ -1,9 +1,9 @@
 // Package logservicetest is a conformance suite for implementations of
-// logservice.Streams:
+// livelog.Streams:
 //
 //	func TestStreams(t *testing.T) {
 //		logservicetest.Run(t, func(t *testing.T) logservicetest.Opener {
-//			return func() (logservice.Streams, error) { return redis.OpenStreams(...) }
+//			return func() (livelog.Streams, error) { return redis.OpenStreams(...) }
 //		})
 //	}
 //
@@ -20,12 +20,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/manager/logservice"
+	"github.com/delegate-io/dlite/manager/internal/livelog"
 )
 
 // Opener opens streams. In a durable implementation, each call finds the streams of the
 // previous call, even if they were not closed; see [Volatile].
-type Opener func() (logservice.Streams, error)
+type Opener func() (livelog.Streams, error)
 
 // Option changes the requirements of the suite.
 type Option func(*options)
@@ -44,7 +44,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 	}
 	for _, c := range []struct {
 		name string
-		run  func(*testing.T, logservice.Streams)
+		run  func(*testing.T, livelog.Streams)
 	}{
 		{"a stream is opened, written, closed and removed", life},
 		{"a repeated call changes nothing", repetitions},
@@ -70,7 +70,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Opener, with ...Option) {
 	})
 }
 
-func open(t *testing.T, o Opener) logservice.Streams {
+func open(t *testing.T, o Opener) livelog.Streams {
 	t.Helper()
 	s, err := o()
 	require.NoError(t, err)
@@ -80,23 +80,23 @@ func open(t *testing.T, o Opener) logservice.Streams {
 
 const plenty = 1 << 40
 
-var id = logservice.ID{Account: "acc", Key: "run/1:step"}
+var id = livelog.ID{Account: "acc", Key: "run/1:step"}
 
 // lines returns lines with these texts as JSON strings. The first line has pos first.
-func lines(first int64, texts ...string) (out []logservice.Line) {
+func lines(first int64, texts ...string) (out []livelog.Line) {
 	for i, text := range texts {
 		raw, _ := json.Marshal(text)
-		out = append(out, logservice.Line{Raw: raw, Pos: first + int64(i)})
+		out = append(out, livelog.Line{Raw: raw, Pos: first + int64(i)})
 	}
 	return out
 }
 
-func put(t *testing.T, s logservice.Streams, id logservice.ID, writer string, first int64, texts ...string) {
+func put(t *testing.T, s livelog.Streams, id livelog.ID, writer string, first int64, texts ...string) {
 	t.Helper()
-	require.NoError(t, s.Append(t.Context(), id, logservice.Batch{Writer: writer, Lines: lines(first, texts...), MaxStream: plenty}))
+	require.NoError(t, s.Append(t.Context(), id, livelog.Batch{Writer: writer, Lines: lines(first, texts...), MaxStream: plenty}))
 }
 
-func state(t *testing.T, s logservice.Streams, id logservice.ID) logservice.State {
+func state(t *testing.T, s livelog.Streams, id livelog.ID) livelog.State {
 	t.Helper()
 	st, err := s.State(t.Context(), id)
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func state(t *testing.T, s logservice.Streams, id logservice.ID) logservice.Stat
 }
 
 // all reads a stream and checks the line numbers.
-func all(t *testing.T, s logservice.Streams, id logservice.ID, from int64) (texts []string) {
+func all(t *testing.T, s livelog.Streams, id livelog.ID, from int64) (texts []string) {
 	t.Helper()
 	st := state(t, s, id)
 	for next := from; ; {
@@ -123,10 +123,10 @@ func all(t *testing.T, s logservice.Streams, id logservice.ID, from int64) (text
 	}
 }
 
-func life(t *testing.T, s logservice.Streams) {
+func life(t *testing.T, s livelog.Streams) {
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown)
-	require.ErrorIs(t, s.Finish(t.Context(), id, false), logservice.ErrUnknown)
+	require.ErrorIs(t, err, livelog.ErrUnknown)
+	require.ErrorIs(t, s.Finish(t.Context(), id, false), livelog.ErrUnknown)
 	require.NoError(t, s.Start(t.Context(), id, ""))
 	st := state(t, s, id)
 	assert.True(t, st.Open)
@@ -148,7 +148,7 @@ func life(t *testing.T, s logservice.Streams) {
 	assert.True(t, state(t, s, id).Open, "a complete log is open again")
 	assert.Equal(t, []string{"a", "b", "c", "d"}, all(t, s, id, 0))
 	own, total := s.Usage(id.Account)
-	assert.Equal(t, logservice.Usage{Logs: 1, Size: state(t, s, id).Size}, own)
+	assert.Equal(t, livelog.Usage{Logs: 1, Size: state(t, s, id).Size}, own)
 	assert.Equal(t, own, total)
 	own, total = s.Usage("another")
 	assert.Zero(t, own)
@@ -157,13 +157,13 @@ func life(t *testing.T, s logservice.Streams) {
 	require.NoError(t, s.Remove(t.Context(), id, st.Run))
 	require.NoError(t, s.Remove(t.Context(), id, st.Run))
 	_, err = s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.ErrorIs(t, err, livelog.ErrUnknown)
 	own, total = s.Usage(id.Account)
 	assert.Zero(t, own)
 	assert.Zero(t, total)
 }
 
-func repetitions(t *testing.T, s logservice.Streams) {
+func repetitions(t *testing.T, s livelog.Streams) {
 	require.NoError(t, s.Start(t.Context(), id, "w1"))
 	put(t, s, id, "w1", 0, "a")
 	require.NoError(t, s.Start(t.Context(), id, "w1"))
@@ -181,42 +181,42 @@ func repetitions(t *testing.T, s logservice.Streams) {
 	assert.Equal(t, want, all(t, s, id, 0))
 }
 
-func ahead(t *testing.T, s logservice.Streams) {
+func ahead(t *testing.T, s livelog.Streams) {
 	behind := func(writer string, next int64) int64 {
-		err := s.Append(t.Context(), id, logservice.Batch{
+		err := s.Append(t.Context(), id, livelog.Batch{
 			Writer: writer, Next: next, Lines: lines(next, "x"), MaxStream: plenty,
 		})
-		var b *logservice.BehindError
+		var b *livelog.BehindError
 		require.ErrorAs(t, err, &b)
 		return b.Next
 	}
 	assert.EqualValues(t, 0, behind("w1", 3))
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown, "a refused batch leaves nothing")
+	require.ErrorIs(t, err, livelog.ErrUnknown, "a refused batch leaves nothing")
 	put(t, s, id, "w1", 0, "a", "b")
 	assert.EqualValues(t, 2, behind("w1", 3))
 	assert.EqualValues(t, 0, behind("w2", 1))
-	require.NoError(t, s.Append(t.Context(), id, logservice.Batch{
+	require.NoError(t, s.Append(t.Context(), id, livelog.Batch{
 		Writer: "w1", Next: 1, Lines: lines(1, "b", "c"), MaxStream: plenty,
 	}))
 	assert.Equal(t, []string{"a", "b", "c"}, all(t, s, id, 0))
 }
 
-func tooLong(t *testing.T, s logservice.Streams) {
+func tooLong(t *testing.T, s livelog.Streams) {
 	long := strings.Repeat("x", 1000)
 	limited := func(texts ...string) error {
-		return s.Append(t.Context(), id, logservice.Batch{Lines: lines(0, texts...), MaxStream: 3000})
+		return s.Append(t.Context(), id, livelog.Batch{Lines: lines(0, texts...), MaxStream: 3000})
 	}
-	require.ErrorIs(t, limited(long, long, long), logservice.ErrTooLong)
+	require.ErrorIs(t, limited(long, long, long), livelog.ErrTooLong)
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrUnknown, "a refused batch leaves nothing")
+	require.ErrorIs(t, err, livelog.ErrUnknown, "a refused batch leaves nothing")
 	require.NoError(t, limited(long))
-	require.ErrorIs(t, limited("short", long, long), logservice.ErrTooLong)
+	require.ErrorIs(t, limited("short", long, long), livelog.ErrTooLong)
 	assert.Equal(t, []string{long}, all(t, s, id, 0))
 	require.NoError(t, limited("short"))
 }
 
-func runs(t *testing.T, s logservice.Streams) {
+func runs(t *testing.T, s livelog.Streams) {
 	put(t, s, id, "w1", 0, "first run")
 	first := state(t, s, id)
 	require.NoError(t, s.Finish(t.Context(), id, false))
@@ -230,14 +230,14 @@ func runs(t *testing.T, s logservice.Streams) {
 	put(t, s, id, "w1", 0, "second run")
 	assert.Equal(t, []string{"second run"}, all(t, s, id, 0), "writers are the run's")
 	_, err := s.Read(t.Context(), id, first.Run, 0)
-	require.ErrorIs(t, err, logservice.ErrUnknown)
+	require.ErrorIs(t, err, livelog.ErrUnknown)
 	require.NoError(t, s.Remove(t.Context(), id, first.Run))
 	require.NoError(t, s.SetArchived(t.Context(), id, first.Run, 5))
 	assert.Zero(t, state(t, s, id).Archived, "the first run's affairs are its own")
 }
 
-func apart(t *testing.T, s logservice.Streams) {
-	ids := []logservice.ID{
+func apart(t *testing.T, s livelog.Streams) {
+	ids := []livelog.ID{
 		{Account: "a", Key: "b/c"}, {Account: "a/b", Key: "c"}, {Account: "A", Key: "b/c"}, {Account: "a", Key: "B/C"},
 		{Account: "a", Key: "../../x"}, {Account: "..", Key: "."}, {Account: "a", Key: "b"}, {Account: "a", Key: " \x00ä\xff"},
 		{Account: "a", Key: strings.Repeat("long/", 1000)}, {Account: "1:a", Key: "b"}, {Account: "1", Key: "a:b"},
@@ -248,7 +248,7 @@ func apart(t *testing.T, s logservice.Streams) {
 	for i, id := range ids {
 		assert.Equal(t, []string{fmt.Sprint(i)}, all(t, s, id, 0), "%q", id)
 	}
-	seen := map[logservice.ID]bool{}
+	seen := map[livelog.ID]bool{}
 	for id, st := range s.All(t.Context(), "") {
 		seen[id] = true
 		assert.EqualValues(t, 1, st.Lines)
@@ -269,37 +269,37 @@ func apart(t *testing.T, s logservice.Streams) {
 }
 
 // A stream remembers its writers, so their number is bounded.
-func manyWriters(t *testing.T, s logservice.Streams) {
+func manyWriters(t *testing.T, s livelog.Streams) {
 	name := func(i int) string { return fmt.Sprintf("w%d", i) }
 	for i := range 1000 {
 		put(t, s, id, name(i), 0, "x")
 	}
-	batch := logservice.Batch{Writer: name(1000), Lines: lines(0, "x"), MaxStream: plenty}
-	require.ErrorIs(t, s.Append(t.Context(), id, batch), logservice.ErrTooLong)
+	batch := livelog.Batch{Writer: name(1000), Lines: lines(0, "x"), MaxStream: plenty}
+	require.ErrorIs(t, s.Append(t.Context(), id, batch), livelog.ErrTooLong)
 	put(t, s, id, name(7), 1, "y")
 	assert.EqualValues(t, 1001, state(t, s, id).Lines)
 }
 
-func archives(t *testing.T, s logservice.Streams) {
+func archives(t *testing.T, s livelog.Streams) {
 	require.NoError(t, s.SetArchived(t.Context(), id, 1, 1), "of a log that is not there")
 	put(t, s, id, "", 0, "a", "b")
 	run := state(t, s, id).Run
 	require.NoError(t, s.SetArchived(t.Context(), id, run, 2))
 	assert.EqualValues(t, 2, state(t, s, id).Archived)
-	require.NoError(t, s.SetArchived(t.Context(), id, run, logservice.Uploaded))
+	require.NoError(t, s.SetArchived(t.Context(), id, run, livelog.Uploaded))
 	require.NoError(t, s.Finish(t.Context(), id, false))
-	assert.EqualValues(t, logservice.Uploaded, state(t, s, id).Archived)
+	assert.EqualValues(t, livelog.Uploaded, state(t, s, id).Archived)
 	require.NoError(t, s.Finish(t.Context(), id, true))
 	assert.Zero(t, state(t, s, id).Archived, "a snapshot replaces it")
 
-	empty := logservice.ID{Account: "acc", Key: "empty"}
+	empty := livelog.ID{Account: "acc", Key: "empty"}
 	require.NoError(t, s.Start(t.Context(), empty, ""))
-	require.NoError(t, s.SetArchived(t.Context(), empty, state(t, s, empty).Run, logservice.Uploaded))
+	require.NoError(t, s.SetArchived(t.Context(), empty, state(t, s, empty).Run, livelog.Uploaded))
 	require.NoError(t, s.Finish(t.Context(), empty, true))
-	assert.EqualValues(t, logservice.Uploaded, state(t, s, empty).Archived, "nothing replaces nothing")
+	assert.EqualValues(t, livelog.Uploaded, state(t, s, empty).Archived, "nothing replaces nothing")
 }
 
-func watching(t *testing.T, s logservice.Streams) {
+func watching(t *testing.T, s livelog.Streams) {
 	heard := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -323,14 +323,14 @@ func watching(t *testing.T, s logservice.Streams) {
 		change()
 		<-c
 	}
-	put(t, s, logservice.ID{Account: "acc", Key: "other"}, "", 0, "x")
-	live, none := s.Watch(logservice.ID{Account: "acc", Key: "other"}), s.Watch(id)
+	put(t, s, livelog.ID{Account: "acc", Key: "other"}, "", 0, "x")
+	live, none := s.Watch(livelog.ID{Account: "acc", Key: "other"}), s.Watch(id)
 	require.NoError(t, s.Close())
 	<-live
 	<-none
 }
 
-func anyLine(t *testing.T, s logservice.Streams) {
+func anyLine(t *testing.T, s livelog.Streams) {
 	const n = 20_000
 	var texts []string
 	for i := range n {
@@ -353,7 +353,7 @@ func anyLine(t *testing.T, s logservice.Streams) {
 	assert.Less(t, size, 1<<20, "a reader's memory is bounded")
 }
 
-func crowd(t *testing.T, s logservice.Streams) {
+func crowd(t *testing.T, s livelog.Streams) {
 	const writers, readers, each = 8, 4, 300
 	require.NoError(t, s.Start(t.Context(), id, ""))
 	var work sync.WaitGroup
@@ -363,7 +363,7 @@ func crowd(t *testing.T, s logservice.Streams) {
 			for i := range int64(each) {
 				// Send each batch twice, as after a lost answer.
 				for range 2 {
-					assert.NoError(t, s.Append(t.Context(), id, logservice.Batch{
+					assert.NoError(t, s.Append(t.Context(), id, livelog.Batch{
 						Writer: name, Lines: lines(i, fmt.Sprintf("%s %d", name, i)), MaxStream: plenty,
 					}))
 				}
@@ -405,16 +405,16 @@ func crowd(t *testing.T, s logservice.Streams) {
 	assert.EqualValues(t, writers*each, state(t, s, id).Lines)
 }
 
-func ending(t *testing.T, s logservice.Streams) {
+func ending(t *testing.T, s livelog.Streams) {
 	put(t, s, id, "", 0, "a")
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	_, err := s.State(t.Context(), id)
-	require.ErrorIs(t, err, logservice.ErrClosed)
+	require.ErrorIs(t, err, livelog.ErrClosed)
 	_, err = s.Read(t.Context(), id, 1, 0)
-	require.ErrorIs(t, err, logservice.ErrClosed)
-	require.ErrorIs(t, s.Start(t.Context(), id, ""), logservice.ErrClosed)
-	require.ErrorIs(t, s.Append(t.Context(), id, logservice.Batch{Lines: lines(0, "x"), MaxStream: plenty}), logservice.ErrClosed)
-	require.ErrorIs(t, s.Finish(t.Context(), id, false), logservice.ErrClosed)
+	require.ErrorIs(t, err, livelog.ErrClosed)
+	require.ErrorIs(t, s.Start(t.Context(), id, ""), livelog.ErrClosed)
+	require.ErrorIs(t, s.Append(t.Context(), id, livelog.Batch{Lines: lines(0, "x"), MaxStream: plenty}), livelog.ErrClosed)
+	require.ErrorIs(t, s.Finish(t.Context(), id, false), livelog.ErrClosed)
 	<-s.Watch(id)
 }

@@ -1,4 +1,5 @@
-package logservice
+// Package livelog is what the log service and its stores of live streams have in common.
+package livelog
 
 import (
 	"context"
@@ -55,16 +56,19 @@ type Usage struct {
 	Size int64
 }
 
+func (u Usage) Plus(v Usage) Usage {
+	return Usage{u.Logs + v.Logs, u.Size + v.Size}
+}
+
 // Uploaded is the State.Archived of a stream whose writer uploaded an archive.
 const Uploaded = 1<<63 - 1
 
-// pending reports whether the stream is complete and its archive lacks lines.
-func (s State) pending() bool { return !s.Open && s.Lines > 0 && s.Archived < s.Lines }
+// Pending reports whether the stream is complete and its archive lacks lines.
+func (s State) Pending() bool { return !s.Open && s.Lines > 0 && s.Archived < s.Lines }
 
-// Streams stores the live streams of logs. [NewStreams] stores them in memory,
-// [OpenStreams] in files, and package manager/redis in Redis. Every call is atomic,
-// and durable as the implementation documents. All methods are safe for concurrent
-// use.
+// Streams stores the live streams of logs. Package logservice stores them in memory or
+// in files, and package manager/redis in Redis. Every call is atomic, and durable as the
+// implementation documents. All methods are safe for concurrent use.
 type Streams interface {
 	// Start opens the stream of the log. It changes nothing if the stream is open, or
 	// if this writer has started or written to it: the call is then a repetition.
