@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"path"
-	"slices"
 	"strings"
 	"time"
 
@@ -26,8 +24,9 @@ type Config struct {
 	// Kubeconfig is the path of a configuration file of kubectl. Context is one of its
 	// contexts; empty means the current one.
 	Kubeconfig, Context string
-	// Namespace is the namespace of the pods. Empty means that of the context or of the
-	// service account, or "default" if both have none.
+	// Namespace is the namespace of the pods, unless StageSettings allows a stage another
+	// one. Empty means that of the context or of the service account, or "default" if both
+	// have none.
 	Namespace string
 
 	// AgentImage is an image that has the static binary of the agent (examples/agent) as
@@ -75,10 +74,14 @@ type Config struct {
 	StepResources, HubResources corev1.ResourceRequirements
 
 	// StageSettings are the settings of pods that a stage may choose: serviceAccountName,
-	// automountServiceAccountToken, priorityClassName, labels, annotations, tolerations and
-	// containerSecurityContext. NAME=PATTERN allows values, or keys of labels, annotations and
-	// tolerations, that match the pattern (package path). The other fields here take
-	// precedence. Other settings of a stage are ignored, with a line in the log of the init.
+	// automountServiceAccountToken, priorityClassName, labels, annotations, tolerations,
+	// containerSecurityContext, namespace, initTimeout, configMapVolumes, secretVolumes and
+	// podSpecOverlay. NAME=PATTERN allows values, or keys of labels, annotations and
+	// tolerations, or fields of podSpecOverlay, that match the pattern (package path). An
+	// entry for namespace has the name of one namespace, in which [Role] must apply too.
+	// initTimeout allows times longer than StartTimeout. The other fields here take
+	// precedence. Other settings of a stage are ignored, with a line in the log of the init;
+	// a namespace, a volume or an overlay that is not allowed fails it.
 	StageSettings []string
 
 	// PodTemplate is merged into each pod: YAML or JSON of a Pod, as a strategic merge
@@ -89,7 +92,7 @@ type Config struct {
 	// Owner is the name of a ConfigMap in Namespace that owns each pod. When it is
 	// deleted, for example with the installation of the delegate, the cluster deletes the
 	// remaining pods, and their steps fail. If the ConfigMap does not exist, an init
-	// fails. Empty means no owner.
+	// fails. Pods in other namespaces have no owner. Empty means no owner.
 	Owner string
 
 	// SpareVolumes is the number of empty volumes that a pod has for volumes that the
@@ -143,9 +146,8 @@ func (c *Config) complete() error {
 		c.SpareVolumes = 0
 	}
 	for _, entry := range c.StageSettings {
-		name, pattern, _ := strings.Cut(entry, "=")
-		if _, err := path.Match(pattern, ""); err != nil || !slices.Contains(stageSettings, name) {
-			return fmt.Errorf("kubernetes: StageSettings: %q is not NAME or NAME=PATTERN with one of the names %s", entry, strings.Join(stageSettings, ", "))
+		if err := checkStageSetting(entry); err != nil {
+			return fmt.Errorf("kubernetes: %w", err)
 		}
 	}
 	for value, usual := range map[*time.Duration]time.Duration{

@@ -140,7 +140,11 @@ func (r *run) awaitState(ctx context.Context) error {
 
 // shape returns the required shape of the container.
 func (r *run) shape(ctx context.Context) (*shape, error) {
-	volumes, _, err := volumesOf(r.env.Volumes)
+	settings, _, err := r.p.d.settings(r.env.Network)
+	if err != nil {
+		return nil, err
+	}
+	volumes, _, err := r.p.d.volumesOf(r.env, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +154,7 @@ func (r *run) shape(ctx context.Context) (*shape, error) {
 	if err := r.p.assignSpareVolumes(ctx, r.step.ExtraVolumes, volumes); err != nil {
 		return nil, err
 	}
-	common, err := r.p.d.containerContext(r.env.Network)
+	common, err := r.p.d.containerContext(settings)
 	if err != nil {
 		return nil, err
 	}

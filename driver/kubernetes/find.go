@@ -3,6 +3,8 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	klabels "k8s.io/apimachinery/pkg/labels"
@@ -12,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// Find returns the pods of the namespace that have all of labels.
+// Find returns the pods that have all of labels, in the namespace and in those that stages may choose.
 func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
 	if len(labels) == 0 {
 		return nil, nil
@@ -24,19 +26,32 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 		}
 		selector[k] = labelValue(v)
 	}
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	list, err := d.api.pods(d.cfg.Namespace).list(calling, metav1.ListOptions{LabelSelector: selector.String()})
-	if err != nil {
-		return nil, fmt.Errorf("find pods by labels: %w", err)
-	}
 	var found []driver.Resource
-	for _, pod := range list.Items {
-		if recorded.IsName(pod.Name) && carries(pod.Annotations, labels) {
-			found = append(found, driver.Resource{Kind: kindPod, ID: pod.Namespace + "/" + pod.Name, Labels: own(&pod.ObjectMeta)})
+	for _, namespace := range d.cfg.namespaces() {
+		calling, cancel := context.WithTimeout(ctx, callTimeout)
+		list, err := d.api.pods(namespace).list(calling, metav1.ListOptions{LabelSelector: selector.String()})
+		cancel()
+		if err != nil {
+			return nil, fmt.Errorf("find pods by labels in the namespace %s: %w", namespace, err)
+		}
+		for _, pod := range list.Items {
+			if recorded.IsName(pod.Name) && carries(pod.Annotations, labels) {
+				found = append(found, driver.Resource{Kind: kindPod, ID: pod.Namespace + "/" + pod.Name, Labels: own(&pod.ObjectMeta)})
+			}
 		}
 	}
 	return found, nil
+}
+
+// namespaces returns the namespaces that may have pods.
+func (c *Config) namespaces() []string {
+	all := []string{c.Namespace}
+	for _, entry := range c.StageSettings {
+		if name, ok := strings.CutPrefix(entry, "namespace="); ok && !slices.Contains(all, name) {
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // carries compares the values themselves: the labels in the cluster are only hashes.

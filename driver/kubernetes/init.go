@@ -56,12 +56,12 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 		s.line(note)
 	}
 	onError := func(err error) { s.line("A request to the API server failed, trying again: " + err.Error()) }
-	owner, err := d.owner(ctx, onError)
+	owner, err := d.owner(ctx, wanted.Namespace, onError)
 	if err != nil {
 		return err
 	}
 	wanted.OwnerReferences = append(wanted.OwnerReferences, owner...)
-	r := driver.Resource{Kind: kindPod, ID: d.cfg.Namespace + "/" + t.name, Labels: labelsOf(env)}
+	r := driver.Resource{Kind: kindPod, ID: wanted.Namespace + "/" + t.name, Labels: labelsOf(env)}
 	var p *pod
 	err = d.gate.Create(ctx, l, r, func() error {
 		made, err := d.create(ctx, wanted, onError)
@@ -102,7 +102,11 @@ func (d *Driver) create(ctx context.Context, wanted *corev1.Pod, onError func(er
 
 // setUpPod waits for the hub, and then lets the agents create the clone and the shared files.
 func (d *Driver) setUpPod(ctx context.Context, p *pod, env *driver.Environment, clone *stage.Clone) error {
-	if err := p.awaitHub(ctx, env.Log); err != nil {
+	settings, _, err := d.settings(env.Network)
+	if err != nil {
+		return err
+	}
+	if err := p.awaitHub(ctx, settings.startTimeout(&d.cfg), env.Log); err != nil {
 		return err
 	}
 	hub := p.agent(hubContainer, p.lost)
@@ -172,9 +176,10 @@ func (p *pod) explain(err error) error {
 	return err
 }
 
-// awaitHub waits until the hub answers. It writes obstacles to log.
-func (p *pod) awaitHub(ctx context.Context, log io.Writer) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.d.cfg.StartTimeout, errStartTime)
+// awaitHub waits until the hub answers, at most for the duration of patience. It writes
+// obstacles to log.
+func (p *pod) awaitHub(ctx context.Context, patience time.Duration, log io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errStartTime)
 	defer cancel()
 	s := &uniqueLines{to: log}
 	watching, stop := context.WithCancel(p.alive)

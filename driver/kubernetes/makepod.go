@@ -58,7 +58,12 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	if err := d.allowsEnvironment(t.env); err != nil {
 		return nil, err
 	}
-	byName, volumes, err := volumesOf(t.env.Volumes)
+	settings, notes, err := d.settings(t.env.Network)
+	if err != nil {
+		return nil, err
+	}
+	t.notes = notes
+	byName, volumes, err := d.volumesOf(t.env, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +75,7 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: t.name, Namespace: d.cfg.Namespace, Labels: maps.Clone(d.cfg.Labels), Annotations: maps.Clone(d.cfg.Annotations),
+			Name: t.name, Namespace: settings.namespaceOf(&d.cfg), Labels: maps.Clone(d.cfg.Labels), Annotations: maps.Clone(d.cfg.Annotations),
 		},
 		Spec: corev1.PodSpec{
 			RestartPolicy:                 corev1.RestartPolicyNever,
@@ -107,14 +112,9 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 	for _, name := range d.cfg.ImagePullSecrets {
 		pod.Spec.ImagePullSecrets = append(pod.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: name})
 	}
-	if err := d.addWaiting(pod, t, byName); err != nil {
+	if err := d.addWaiting(pod, t, byName, settings); err != nil {
 		return nil, err
 	}
-	settings, err := readPodSettings(t.env.Network)
-	if err != nil {
-		return nil, err
-	}
-	t.notes = settings.limit(d.cfg.StageSettings)
 	if err := settings.apply(pod); err != nil {
 		return nil, err
 	}
@@ -142,7 +142,7 @@ func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 	}
 	for _, v := range volumes {
-		if v.HostPath != nil || v.PersistentVolumeClaim != nil {
+		if v.EmptyDir == nil {
 			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: v.Name, MountPath: "/dlite/volumes/" + v.Name, ReadOnly: true})
 		}
 	}
@@ -151,7 +151,7 @@ func (d *Driver) hub(t *draft, volumes []corev1.Volume) corev1.Container {
 
 // addWaiting adds the containers that wait for the announced steps, and one for the clone if
 // it needs another image.
-func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mountable) error {
+func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mountable, settings *podSettings) error {
 	if t.env.Clone != nil && d.cfg.GitImage != d.cfg.AgentImage {
 		s, err := d.shapeOf(&stage.Step{Image: d.cfg.GitImage}, nil, false, d.cfg.ContainerSecurityContext)
 		if err != nil {
@@ -159,7 +159,7 @@ func (d *Driver) addWaiting(pod *corev1.Pod, t *draft, volumes map[string]*mount
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, s.complete(cloneContainer, t.token, "0s"))
 	}
-	common, err := d.containerContext(t.env.Network)
+	common, err := d.containerContext(settings)
 	if err != nil {
 		return err
 	}

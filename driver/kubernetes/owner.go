@@ -11,8 +11,9 @@ import (
 // owner returns the owner of a new pod ([Config], Owner). It reads the ConfigMap each time: a
 // new one with the same name has another uid, and the cluster deletes objects whose owner
 // does not exist.
-func (d *Driver) owner(ctx context.Context, onError func(error)) ([]metav1.OwnerReference, error) {
-	if d.cfg.Owner == "" {
+func (d *Driver) owner(ctx context.Context, namespace string, onError func(error)) ([]metav1.OwnerReference, error) {
+	if d.cfg.Owner == "" || namespace != d.cfg.Namespace {
+		// The cluster deletes an object whose owner is in another namespace.
 		return nil, nil
 	}
 	id := d.cfg.Namespace + "/" + d.cfg.Owner

@@ -1,13 +1,16 @@
 package kubernetes
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/recorded"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
@@ -79,14 +82,58 @@ func TestTheConfigurationComesBeforeTheSettingsOfAStage(t *testing.T) {
 	assert.Equal(t, &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}, sc.Capabilities)
 }
 
+const needs = `{"namespace":"team-a","initTimeoutSeconds":1800,"podSpecOverlay":{"topologySpreadConstraints":[{"maxSkew":1,"topologyKey":"zone","whenUnsatisfiable":"DoNotSchedule"}],
+	"affinity":{"podAffinity":{}}},"volumes":[{"name":"volume-0","configMap":{"name":"ci-certs"}},{"name":"volume-1","secret":{"secretName":"ci-key","optional":true}}]}`
+
+// Without its namespace, its volumes or its overlay a stage would do something else, so it fails.
+func TestAStageFailsWithoutTheSettingsThatItNeeds(t *testing.T) {
+	t.Parallel()
+	var allowed []string
+	for _, missing := range []string{"namespace: team-a", "configMapVolumes: ci-certs", "secretVolumes: ci-key", "podSpecOverlay: affinity", "podSpecOverlay: topologySpreadConstraints"} {
+		d := &Driver{cfg: Config{AgentImage: "agent", Namespace: "ci", StageSettings: allowed, StartTimeout: time.Minute}}
+		_, err := d.makePod(&draft{name: "pod", env: &driver.Environment{ID: "t", Network: stage.Network{}.WithPodSettings(needs)}})
+		require.ErrorContains(t, err, "the delegate does not allow the setting "+missing+" of the stage: its operator can allow it in KUBERNETES_STAGE_SETTINGS")
+		var kind interface{ FailureKind() string }
+		require.ErrorAs(t, err, &kind)
+		assert.Equal(t, stage.FailureRefused, kind.FailureKind())
+		setting, value, _ := strings.Cut(missing, ": ")
+		allowed = append(allowed, setting+"="+value)
+	}
+	cfg := Config{AgentImage: "agent", Namespace: "ci", StageSettings: allowed, StartTimeout: time.Minute}
+	pod, notes := podWith(t, cfg, needs)
+	assert.Equal(t, []string{"The delegate does not allow the setting initTimeout: 30m0s of the stage. Its operator can allow it in KUBERNETES_STAGE_SETTINGS."}, notes)
+	assert.Equal(t, "team-a", pod.Namespace)
+	assert.NotNil(t, pod.Spec.Affinity.PodAffinity)
+	assert.Len(t, pod.Spec.TopologySpreadConstraints, 1)
+	assert.Equal(t, []string{"ci", "team-a"}, cfg.namespaces())
+
+	cfg.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
+	pod, _ = podWith(t, cfg, needs)
+	assert.Nil(t, pod.Spec.Affinity.PodAffinity, "the configuration has precedence")
+	pod, notes = podWith(t, Config{Namespace: "ci", StartTimeout: time.Minute}, `{"namespace":"ci","initTimeoutSeconds":60}`)
+	assert.Empty(t, notes, "the delegate's own namespace and a shorter time need no permission")
+	assert.Equal(t, "ci", pod.Namespace)
+}
+
 func TestWrongSettingsOfAPodAreRefused(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{
-		`{"hostNetwork":true}`:        "unknown field",
-		`{"labels":{"no label":"x"}}`: `labels: "no label"`,
-		`{"labels":{"a":"no value"}}`: `labels: "a"`,
-		`{"hostNames":["A B"]}`:       `hostNames: "A B"`,
-		`[`:                           "the settings of the pod",
+		`{"hostNetwork":true}`:                               "unknown field",
+		`{"labels":{"no label":"x"}}`:                        `labels: "no label"`,
+		`{"labels":{"a":"no value"}}`:                        `labels: "a"`,
+		`{"hostNames":["A B"]}`:                              `hostNames: "A B"`,
+		`[`:                                                  "the settings of the pod",
+		`{"namespace":"a/b"}`:                                `namespace: "a/b"`,
+		`{"initTimeoutSeconds":-1}`:                          "initTimeoutSeconds: -1",
+		`{"podSpecOverlay":{"hostNetwork":true}}`:            "podSpecOverlay: hostNetwork is not one of the fields affinity,",
+		`{"podSpecOverlay":{"volumes":[]}}`:                  "use volumes of the infrastructure",
+		`{"podSpecOverlay":{"affinity":{"x":1}}}`:            "podSpecOverlay: json: unknown field",
+		`{"podSpecOverlay":[]}`:                              "podSpecOverlay: json",
+		`{"volumes":[{"name":"a","hostPath":{"path":"/"}}]}`: "volumes[0]: it must have a name",
+		`{"volumes":[{"name":"a","configMap":{"name":"b"},"hostPath":{"path":"/"}}]}`:        "volumes[0]: it must have a name",
+		`{"volumes":[{"name":"a","configMap":{"name":"b"},"secret":{"secretName":"c"}}]}`:    "volumes[0]: it must have a name",
+		`{"volumes":[{"name":"a","secret":{}}]}`:                                             "volumes[0]: it must have a name",
+		`{"volumes":[{"name":"a","secret":{"secretName":"` + recorded.NewName("x") + `"}}]}`: "belongs to another stage",
 	} {
 		_, err := readPodSettings(stage.Network{}.WithPodSettings(settings))
 		require.ErrorContains(t, err, want, settings)
@@ -94,7 +141,7 @@ func TestWrongSettingsOfAPodAreRefused(t *testing.T) {
 	d := &Driver{cfg: Config{AgentImage: "agent", StageSettings: []string{"annotations"}}}
 	_, err := d.makePod(&draft{name: "pod", env: &driver.Environment{ID: "t", Network: stage.Network{}.WithPodSettings(`{"annotations":{"io.dlite.steps":"{}"}}`)}})
 	require.ErrorContains(t, err, "io.dlite.steps belongs to the driver")
-	for _, entry := range []string{"hostNetwork", "labels=[", ""} {
+	for _, entry := range []string{"hostNetwork", "labels=[", "", "namespace", "namespace=ci-*"} {
 		cfg := Config{AgentImage: "agent", StageSettings: []string{entry}, Namespace: "n", Kubeconfig: "/nonexistent"}
 		require.Error(t, cfg.complete(), entry)
 	}

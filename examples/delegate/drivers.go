@@ -33,7 +33,7 @@ type DriverConfig struct {
 	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
 	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted admits: no process in them is root"`
 	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"user of the containers of restricted pods if the step names none, as numbers uid:gid; default: 65532:65532"`
-	KubeStageSettings  string `env:"KUBERNETES_STAGE_SETTINGS" help:"settings of pods that stages may choose, separated by commas: NAME or NAME=PATTERN of serviceAccountName, automountServiceAccountToken, priorityClassName, labels, annotations, tolerations, containerSecurityContext"`
+	KubeStageSettings  string `env:"KUBERNETES_STAGE_SETTINGS" help:"settings of pods that stages may choose, separated by commas: NAME or NAME=PATTERN of serviceAccountName, automountServiceAccountToken, priorityClassName, labels, annotations, tolerations, containerSecurityContext, namespace, initTimeout, configMapVolumes, secretVolumes, podSpecOverlay"`
 	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
 	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`
 

@@ -64,6 +64,7 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 	require.NoError(t, os.WriteFile(settings, fmt.Appendf(nil,
 		"connectors:\n  forge: {kind: git, url: %q, username: bot, password_secret: forge_password}\n"+
 			"  registry: {kind: registry, url: %q, username: bot, password_secret: registry_password}\n"+
+			"  cluster: {kind: kubernetes}\n"+
 			"  bucket: {kind: aws, access_key_secret: bucket_access, secret_key_secret: bucket_key}\n"+
 			"cache: {connector: bucket, bucket: caches, endpoint: %q, path_style: true}\n", s.forge.URL, "http://"+host, s.bucket.URL), 0o600))
 	pools := filepath.Join(t.TempDir(), "pools.yaml")
@@ -83,7 +84,7 @@ func newPipelineScene(t *testing.T) *pipelineScene {
 		"host":    {"INFRA": "{type: Docker}", "IMAGE": "null"}, // the word for no image
 		"machine": {"INFRA": "{type: VM, spec: {type: Pool, spec: {poolName: linux}}}", "IMAGE": "null"},
 		"docker":  {"INFRA": "{type: Docker}", "IMAGE": engine.Image, "PLUGIN": plugin, "REGISTRY": host, "PRIVATE": private},
-		"pod":     {"INFRA": "{type: KubernetesDirect, spec: {connectorRef: c, namespace: n}}", "IMAGE": cluster.Image, "PLUGIN": plugin},
+		"pod":     {"INFRA": "{type: KubernetesDirect, spec: {connectorRef: cluster, namespace: " + namespace + "}}", "IMAGE": cluster.Image, "PLUGIN": plugin},
 	}
 	t.Cleanup(func() { // before the programs end
 		pods, err := cluster.Kubectl(t, "get", "pods,secrets", "-n", namespace, "-o", "name")

@@ -21,7 +21,7 @@ func (r *reader) check(n *Node, o *object, at *path) {
 	for i := range n.Fields {
 		field := &n.Fields[i]
 		k := o.key(field.Key)
-		if k == nil || k.ignored != "" {
+		if k == nil || k.ignored != "" || k.spare && isInput(field.Value) {
 			r.dropped = append(r.dropped, field.Value)
 		}
 		if k == nil {

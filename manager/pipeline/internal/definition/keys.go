@@ -33,6 +33,8 @@ type key struct {
 	ignored, refused string
 	// harmless are values of an ignored key that change nothing, and need no warning.
 	harmless []string
+	// spare makes a runtime input without a value absent.
+	spare bool
 	// words are the permitted values; the reader takes them in any case and writes them as
 	// they are here.
 	words []string
@@ -133,6 +135,9 @@ func ignoredUnless(name, reason string, harmless ...string) key {
 
 // needed returns the key as a required one.
 func needed(k key) key { k.need = true; return k }
+
+// spare returns the key as one whose runtime input needs no value.
+func spare(k key) key { k.spare = true; return k }
 
 // fixed returns the key as one that takes no expressions.
 func fixed(k key) key { k.fixed = true; return k }

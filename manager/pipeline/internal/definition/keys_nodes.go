@@ -38,7 +38,7 @@ func nodeObjects() []object {
 			list("sharedPaths", "Directories that all steps of the stage share, in addition to the paths of the stage."),
 			ignored("delegateSelectors", "all steps of a stage run at the delegate of the stage"),
 			timeout("The longest time of the group."),
-			ignored("stepGroupInfra", "a group runs where its stage runs"),
+			refused("stepGroupInfra", "a group runs where its stage runs: move its steps to a stage with this infrastructure"),
 			ignored("enforce", "there are no policies"),
 		}},
 		{name: "step when", keys: []key{

@@ -49,9 +49,9 @@ infrastructure:
 caching: {enabled: true}
 infrastructure:
   type: KubernetesDirect
-  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true, initTimeout: 10m, namespace: builds}
+  spec: {tolerations: [{key: dedicated}], automountServiceAccountToken: true, harnessImageConnectorRef: other}
 `), Options{})
-	require.Equal(t, []string{"ignored-key", "ignored-key", "ignored-key"}, codes(problems))
+	require.Equal(t, []string{"ignored-key", "ignored-key"}, codes(problems))
 }
 
 func TestAStageOnInfrastructureOfTheTypeCloudHasARuntime(t *testing.T) {
@@ -120,16 +120,23 @@ func TestIdentifiersWithADashAreReadWithAWarning(t *testing.T) {
 	require.Equal(t, "build-it", p.Stages[0].Stage.Identifier)
 }
 
-// A template asks for the connector of a cluster, which has no effect here.
+// A template asks for the connector of a cluster, and the delegate of the stage has a cluster anyway.
 func TestInputsOfKeysWithoutAnEffectNeedNoValue(t *testing.T) {
 	t.Parallel()
-	p, problems := Read(oneStage(`
+	infrastructure := oneStage(`
 infrastructure:
   type: KubernetesDirect
-  spec: {connectorRef: <+input>, podSpecOverlay: <+input>, unknown: [<+input>]}
-`), Options{})
-	require.Equal(t, []string{"ignored-key", "ignored-key", "unknown-key"}, codes(problems))
-	require.Nil(t, p.Stages[0].Stage.Infrastructure.Spec.Get("connectorRef"))
+  spec: {connectorRef: <+input>, podSpecOverlay: <+input>, initTimeout: <+input>, namespace: <+input>.default(builds), harnessImageConnectorRef: <+input>, unknown: [<+input>]}
+`)
+	p, problems := Read(infrastructure, Options{})
+	require.Equal(t, []string{"ignored-key", "unknown-key"}, codes(problems))
+	spec := p.Stages[0].Stage.Infrastructure.Spec
+	require.Nil(t, spec.Get("connectorRef"))
+	require.Nil(t, spec.Get("initTimeout"))
+	require.Equal(t, "builds", spec.Get("namespace").Text())
+	p, problems = Read(infrastructure, Options{Inputs: map[string]string{"infrastructure.spec.connectorRef": "cluster"}})
+	require.Equal(t, []string{"ignored-key", "unknown-key"}, codes(problems))
+	require.Equal(t, "cluster", p.Stages[0].Stage.Infrastructure.Spec.Get("connectorRef").Text())
 	_, problems = Read(oneStage("cloneCodebase: <+input>"), Options{})
 	require.Equal(t, []string{"missing-input"}, codes(problems))
 }

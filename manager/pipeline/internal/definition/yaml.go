@@ -42,6 +42,16 @@ func parse(source Source) (*Node, *Problem) {
 	return root, nil
 }
 
+// ParseValue reads a value that is written as YAML within a value of a pipeline, with the same
+// bounds. It returns nil, bool, int64, float64, string, []any or map[string]any.
+func ParseValue(text string) (any, error) {
+	n, problem := parse(Source{Text: []byte(text)})
+	if problem != nil {
+		return nil, *problem
+	}
+	return n.Plain(), nil
+}
+
 // checkText refuses a file by its bytes alone. The parser needs about 500 bytes of memory for
 // each mark.
 func checkText(source Source) *Problem {

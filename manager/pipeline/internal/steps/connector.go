@@ -3,6 +3,7 @@ package steps
 import (
 	"fmt"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,12 +17,13 @@ const (
 	AWSConnector         = "aws"
 	GCPConnector         = "gcp"
 	ArtifactoryConnector = "artifactory"
+	KubernetesConnector  = "kubernetes"
 )
 
 // Connector is an address with credentials. The credentials are ids of secrets, which the
 // delegate resolves; the pipeline service never sees their values.
 type Connector struct {
-	// Kind is git, registry, aws, gcp or artifactory.
+	// Kind is git, registry, aws, gcp, artifactory or kubernetes.
 	Kind string `json:"kind" yaml:"kind"`
 	// URL is the address. A git connector of an account ends before the name of the
 	// repository, which the pipeline adds.
@@ -39,18 +41,30 @@ type Connector struct {
 	// AssumeRole and ExternalID are for aws.
 	AssumeRole string `json:"assume_role,omitempty" yaml:"assume_role"`
 	ExternalID string `json:"external_id,omitempty" yaml:"external_id"`
+	// Selectors are for kubernetes: tags of the delegates that create pods in the cluster. The
+	// delegates have its credentials.
+	Selectors []string `json:"selectors,omitempty" yaml:"selectors"`
 }
 
 // anonymousHub is the connector that every account has: the public images of Docker Hub.
 const anonymousHub = "account.harnessImage"
 
 func (c Connector) check(id string) error {
-	kinds := []string{GitConnector, RegistryConnector, AWSConnector, GCPConnector, ArtifactoryConnector}
+	kinds := []string{GitConnector, RegistryConnector, AWSConnector, GCPConnector, ArtifactoryConnector, KubernetesConnector}
 	if !slices.Contains(kinds, c.Kind) {
 		return fmt.Errorf("connectors.%s.kind is %q: use one of %s", id, c.Kind, strings.Join(kinds, ", "))
 	}
 	if c.Username != "" && c.UsernameSecret != "" {
 		return fmt.Errorf("connectors.%s has both username and username_secret: remove one", id)
+	}
+	if c.Kind != KubernetesConnector && len(c.Selectors) > 0 {
+		return fmt.Errorf("connectors.%s.selectors is only for the kind %s", id, KubernetesConnector)
+	}
+	if rest := c; c.Kind == KubernetesConnector {
+		rest.Kind, rest.Selectors = "", nil
+		if !reflect.DeepEqual(rest, Connector{}) {
+			return fmt.Errorf("connectors.%s of the kind %s takes only selectors: the delegate has the address and the credentials of its cluster", id, KubernetesConnector)
+		}
 	}
 	if c.URL == "" && (c.Kind == GitConnector || c.Kind == ArtifactoryConnector) {
 		return fmt.Errorf("connectors.%s.url is required for the kind %s", id, c.Kind)
@@ -123,7 +137,11 @@ func (t *Table) connector(f fields, kinds ...string) (Connector, bool) {
 		}
 		return c, true
 	case !ok:
-		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with its address and the ids of its secrets", id, id[strings.LastIndex(id, ".")+1:], kinds[0])
+		with := "its address and the ids of its secrets"
+		if kinds[0] == KubernetesConnector {
+			with = "the selectors of the delegates of the cluster"
+		}
+		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with %s", id, id[strings.LastIndex(id, ".")+1:], kinds[0], with)
 		return Connector{}, false
 	case !slices.Contains(kinds, c.Kind):
 		f.fail(name, "names the connector %q of the kind %s; this step needs %s", id, c.Kind, strings.Join(kinds, " or "))

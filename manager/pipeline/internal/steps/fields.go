@@ -36,7 +36,7 @@ func (f fields) fail(name, format string, args ...any) {
 		if name != "" {
 			path += "." + name
 		}
-		*f.err = fmt.Errorf("%s %s", path, fmt.Sprintf(format, args...))
+		*f.err = fmt.Errorf("%s %w", path, fmt.Errorf(format, args...))
 	}
 }
 

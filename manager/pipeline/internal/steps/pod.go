@@ -3,13 +3,26 @@ package steps
 import (
 	"encoding/json"
 	"fmt"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 )
 
 // podSettings returns the settings of a KubernetesDirect infrastructure for its pod as JSON, or an empty text.
-// The delegate takes those that its operator allows.
-func podSettings(f fields) (string, error) {
+// The delegate takes those that its operator allows. volumes are the config maps and secrets among the volumes.
+func podSettings(f fields, volumes []map[string]any) (string, error) {
 	settings := map[string]any{}
-	keepTexts(settings, f, "serviceAccountName", "priorityClassName")
+	keepTexts(settings, f, "namespace", "serviceAccountName", "priorityClassName")
+	if limit, err := definition.ParseTimeout(f.text("initTimeout")); err != nil {
+		f.fail("initTimeout", "%w", err)
+	} else if limit > 0 {
+		settings["initTimeoutSeconds"] = int64(limit.Seconds())
+	}
+	if over := podOverlay(f); len(over) > 0 {
+		settings["podSpecOverlay"] = over
+	}
+	if len(volumes) > 0 {
+		settings["volumes"] = volumes
+	}
 	keepBooleans(settings, f, "automountServiceAccountToken")
 	for _, name := range []string{"labels", "annotations"} {
 		if texts := f.texts(name); len(texts) > 0 {
@@ -41,6 +54,30 @@ func podSettings(f fields) (string, error) {
 		return "", fmt.Errorf("encoding the settings of the pod: %w", err)
 	}
 	return string(text), nil
+}
+
+// podOverlay returns the fields of podSpecOverlay, which is YAML of a pod or of its spec.
+func podOverlay(f fields) map[string]any {
+	over := f.values["podSpecOverlay"]
+	if text, ok := over.(string); ok {
+		var err error
+		if text == "" {
+			return nil
+		}
+		if over, err = definition.ParseValue(text); err != nil {
+			f.fail("podSpecOverlay", "is not YAML: %w", err)
+			return nil
+		}
+	}
+	if over == nil {
+		return nil
+	}
+	of := fields{path: f.path, values: map[string]any{"podSpecOverlay": over}, err: f.err}.sub("podSpecOverlay")
+	if of.has("spec") {
+		of.only("apiVersion", "kind", "spec")
+		of = of.sub("spec")
+	}
+	return of.values
 }
 
 func securitySettings(f fields) map[string]any {

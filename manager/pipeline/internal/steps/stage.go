@@ -51,6 +51,7 @@ func (t *Table) Stage(info Info, o *engine.Opening) (api.StageRequest, Target, e
 	b := stageBuilder{table: t, opening: o, info: info}
 	init := stage.InitRequest{Envs: b.environment()}
 	err := errors.Join(b.place(), b.platform(), b.mounts(&init))
+	err = errors.Join(err, *b.spec.err)
 	b.mountWorkspace()
 	if err == nil {
 		b.target.Scope = b.scope()
@@ -71,7 +72,7 @@ func (t *Table) Stage(info Info, o *engine.Opening) (api.StageRequest, Target, e
 	}
 	if b.infrastructure.Driver == driverKubernetes {
 		init.Network = init.Network.OnNode(b.spec.texts("nodeSelector"))
-		settings, err := podSettings(b.spec)
+		settings, err := podSettings(b.spec, b.objects)
 		if err != nil {
 			return api.StageRequest{}, Target{}, err
 		}
@@ -101,6 +102,7 @@ type stageBuilder struct {
 	system         string // of the pool
 	selectors      []string
 	target         Target
+	objects        []map[string]any // config maps and secrets that the pod mounts
 }
 
 // place chooses the infrastructure.
@@ -129,6 +131,11 @@ func (b *stageBuilder) place() error {
 		b.target.User, b.target.Pull = b.spec.text("runAsUser"), pull(b.spec)
 	}
 	b.selectors = append(slices.Clone(i.Selectors), b.opening.Selectors...)
+	if kind == "KubernetesDirect" && i.Driver == driverKubernetes {
+		if c, ok := b.table.connector(b.spec, KubernetesConnector); ok {
+			b.selectors = append(b.selectors, c.Selectors...)
+		}
+	}
 	if kind == "VM" {
 		pool := b.spec.sub("spec")
 		b.pool = pool.text("poolName")
@@ -137,7 +144,7 @@ func (b *stageBuilder) place() error {
 		}
 		b.system = strings.ToLower(pool.text("os"))
 	}
-	return *b.spec.err
+	return nil
 }
 
 var systems = map[string]string{"": "", "linux": "linux", "macos": "darwin", "windows": "windows"}
@@ -167,7 +174,7 @@ func (b *stageBuilder) platform() error {
 	if b.pool == "" {
 		b.pool = strings.NewReplacer("{os}", orElse(tag, "linux"), "{arch}", orElse(arch, "amd64"), "{size}", orElse(b.size, "default")).Replace(b.infrastructure.Pool)
 	}
-	return *b.spec.err
+	return nil
 }
 
 func orElse(s, absent string) string {
@@ -320,13 +327,14 @@ func (b *stageBuilder) mounts(init *stage.InitRequest) error {
 	}
 	for i, v := range b.spec.maps("volumes") {
 		name := "volume-" + strconv.Itoa(i)
-		volume, err := podVolume(v, name)
-		if err != nil {
-			return err
+		if object := podObject(v, name); object != nil && b.infrastructure.Driver == driverKubernetes {
+			b.objects = append(b.objects, object)
+			b.target.Mounts = append(b.target.Mounts, &stage.VolumeMount{Name: name, Path: v.required("mountPath")})
+			continue
 		}
-		b.mount(init, volume, name, v.required("mountPath"))
+		b.mount(init, podVolume(v, name), name, v.required("mountPath"))
 	}
-	return errors.Join(*shared.err, *b.spec.err)
+	return *shared.err
 }
 
 func (b *stageBuilder) mount(init *stage.InitRequest, v *stage.Volume, name, at string) {
@@ -356,7 +364,23 @@ func inWorkspace(p string) string {
 	return p
 }
 
-func podVolume(f fields, name string) (*stage.Volume, error) {
+// podObject returns the volume of a config map or a secret of the cluster, or nil for another volume.
+func podObject(f fields, name string) map[string]any {
+	spec, field, named := f.sub("spec"), "configMap", "name"
+	switch f.text("type") {
+	case "ConfigMap":
+	case "Secret":
+		field, named = "secret", "secretName"
+	default:
+		return nil
+	}
+	source := map[string]any{named: spec.required("name")}
+	keepBooleans(source, spec, "optional")
+	spec.only("name", "optional")
+	return map[string]any{"name": name, field: source}
+}
+
+func podVolume(f fields, name string) *stage.Volume {
 	spec := f.sub("spec")
 	v := &stage.Volume{}
 	switch kind := f.required("type"); kind {
@@ -367,9 +391,9 @@ func podVolume(f fields, name string) (*stage.Volume, error) {
 	case "PersistentVolumeClaim":
 		v.Claim = &stage.ClaimVolume{Name: name, Claim: spec.required("claimName"), ReadOnly: spec.boolean("readOnly", false)}
 	default:
-		f.fail("type", "is %q: use EmptyDir, HostPath or PersistentVolumeClaim", kind)
+		f.fail("type", "is %q: use EmptyDir, HostPath or PersistentVolumeClaim, or in a pod also ConfigMap and Secret", kind)
 	}
-	return v, *f.err
+	return v
 }
 
 // services returns the background steps of serviceDependencies.

@@ -19,6 +19,7 @@ var settings = steps.Config{
 		"reg":  {Kind: steps.RegistryConnector, URL: "https://registry.example", UsernameSecret: "reg_user", PasswordSecret: "reg_password"},
 		"aws":  {Kind: steps.AWSConnector, AccessKeySecret: "aws_access", SecretKeySecret: "aws_secret"},
 		"hub":  {Kind: steps.RegistryConnector, Username: "bot", PasswordSecret: "hub_password"},
+		"k":    {Kind: steps.KubernetesConnector, Selectors: []string{"prod"}},
 		"jfro": {Kind: steps.ArtifactoryConnector, URL: "https://artifacts.example"},
 	},
 	Secrets: map[string]string{"aws_access": "vault://kv/aws#access"},
@@ -206,7 +207,7 @@ func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
 		"docker": {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Docker"}}, "local", []string{"linux", "arm64"}, ""},
 		"cloud":  {engine.Opening{Platform: linux, Runtime: map[string]any{"type": "Cloud", "spec": map[string]any{}}}, "vm", nil, "linux-arm64"},
 		"none":   {engine.Opening{Selectors: []string{"gpu"}}, "local", []string{"gpu"}, ""},
-		"pods":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "KubernetesDirect", Spec: map[string]any{"connectorRef": "k", "namespace": "n"}}}, "kubernetes", nil, ""},
+		"pods":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "KubernetesDirect", Spec: map[string]any{"connectorRef": "k", "namespace": "n"}}}, "kubernetes", []string{"prod"}, ""},
 		"pool":   {engine.Opening{Infrastructure: &engine.Infrastructure{Type: "VM", Spec: map[string]any{"type": "Pool", "spec": map[string]any{"poolName": "big", "os": "MacOS"}}}}, "vm", nil, "big"},
 	} {
 		request, target, err := newTable(t).Stage(steps.Info{Stage: "s"}, &test.opening)
