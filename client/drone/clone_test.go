@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 )
 
 // repository returns the path and the commit of a new repository with the file greeting.

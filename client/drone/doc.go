@@ -11,7 +11,7 @@
 // its dependencies have ended, and a cleanup. The answers to the tasks drive the next ones, and
 // the client reports them to the server as the status of the stage and its steps.
 //
-// Package yaml reads the pipelines.
+// Package yaml reads the pipelines. Package dronetest is a server for tests.
 //
 // Start reading at client.go, then stage.go.
 package drone

@@ -12,10 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/delegate-io/dlite/client/drone"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 	"github.com/delegate-io/dlite/client/drone/yaml"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
-	"github.com/delegate-io/dlite/internal/dronetest"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"

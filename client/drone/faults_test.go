@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client/drone"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 	"github.com/delegate-io/dlite/client/drone/yaml"
-	"github.com/delegate-io/dlite/internal/dronetest"
 	"github.com/delegate-io/dlite/task/stage"
 )
 

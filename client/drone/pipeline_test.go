@@ -20,7 +20,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/drone"
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 )
 
 func execPipeline(steps string) string {

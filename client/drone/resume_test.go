@@ -11,7 +11,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/drone"
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 )
 
 // The state directory has stages of another server and of another runner, and files that are

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client/clienttest"
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/task/stage"
 )

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/internal/dronetest"
+	"github.com/delegate-io/dlite/client/drone/dronetest"
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
