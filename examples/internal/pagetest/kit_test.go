@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/rs/zerolog"
@@ -137,6 +138,12 @@ type tab struct {
 // open opens a page. At the end of the test, the browser must have reported no error.
 func open(t *testing.T, base string) *tab {
 	t.Helper()
+	return openWith(t, base, "")
+}
+
+// openWith opens a page in which a script runs before those of the page.
+func openWith(t *testing.T, base, script string) *tab {
+	t.Helper()
 	browser.once.Do(startBrowser)
 	if browser.err != nil {
 		testbed.Unavailable(t, "chromium", "%v", browser.err)
@@ -154,6 +161,12 @@ func open(t *testing.T, base string) *tab {
 		defer p.mu.Unlock()
 		assert.Empty(t, p.problems, "messages of the browser")
 	})
+	if script != "" {
+		ctx, cancel := contextOf(p)
+		defer cancel()
+		_, err := chromedp.Call(ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: script})
+		require.NoError(t, err)
+	}
 	p.run(chromedp.EmulateViewport(1280, 800), chromedp.Navigate(base))
 	return p
 }
