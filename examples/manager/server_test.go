@@ -287,8 +287,20 @@ func TestOneClientCannotTakeAllConnections(t *testing.T) {
 	req.Header.Set("Authorization", bearer)
 	held, err := p.http.Do(req)
 	require.NoError(t, err)
-	status, body := p.call(http.MethodGet, "/api/stages?accountId=a", "", "Authorization", bearer)
-	assert.Equal(t, http.StatusTooManyRequests, status, body)
+	var description struct {
+		Paths map[string]map[string]struct {
+			Responses map[string]any `json:"responses"`
+		} `json:"paths"`
+	}
+	require.NoError(t, json.Unmarshal(api.OpenAPI(), &description))
+	require.Greater(t, len(description.Paths), 40)
+	for path, calls := range description.Paths {
+		for method, call := range calls {
+			status, body := p.call(strings.ToUpper(method), path+"?accountId=a", "", "Authorization", bearer)
+			assert.Equal(t, http.StatusTooManyRequests, status, "%s %s: %s", method, path, body)
+			assert.Contains(t, call.Responses, "429", "%s %s", method, path)
+		}
+	}
 	third, err := new(net.Dialer).DialContext(t.Context(), "tcp", strings.TrimPrefix(p.url, "http://"))
 	require.NoError(t, err)
 	defer func() { _ = third.Close() }()

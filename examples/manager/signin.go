@@ -47,6 +47,7 @@ func parseGrants(text string) (grants, error) {
 			return nil, fmt.Errorf("OIDC_ROLES: %q is not of the form group=account:role", part)
 		}
 		group, of := strings.TrimSpace(part[:at]), part[at+1:]
+		group = strings.NewReplacer("%2C", ",", "%2c", ",").Replace(group) // a comma ends a part
 		colon := strings.LastIndex(of, ":")
 		if colon <= 0 || group == "" {
 			return nil, fmt.Errorf("OIDC_ROLES: %q is not of the form group=account:role", part)

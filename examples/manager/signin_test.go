@@ -23,11 +23,12 @@ import (
 
 func TestRolesOfGroups(t *testing.T) {
 	t.Parallel()
-	all, err := parseGrants("builders=demo:run, cn=ops=demo:operate,*=demo:read,builders=other:read")
+	all, err := parseGrants("builders=demo:run, cn=ops=demo:operate,*=demo:read,builders=other:read,cn=ci%2Cdc=example=other:operate")
 	require.NoError(t, err)
 	assert.Equal(t, map[string]api.Role{"demo": api.RoleRead}, all.of(nil))
 	assert.Equal(t, map[string]api.Role{"demo": api.RoleRun, "other": api.RoleRead}, all.of([]string{"builders", "unknown"}))
 	assert.Equal(t, map[string]api.Role{"demo": api.RoleOperate, "other": api.RoleRead}, all.of([]string{"cn=ops", "builders"}))
+	assert.Equal(t, map[string]api.Role{"demo": api.RoleRead, "other": api.RoleOperate}, all.of([]string{"cn=ci,dc=example"}), "a group with a comma")
 	for text, want := range map[string]string{
 		"builders": "group=account:role", "=demo:run": "group=account:role", "builders=demo": "group=account:role",
 		"builders=demo:root": "the role must be read, run or operate", "a=demo:read,a=demo:run": "a second role",

@@ -16,14 +16,15 @@ type operation struct {
 	errors   []int    // besides the errors of the tag
 }
 
-// commonErrors are the errors of every call of a tag.
+// commonErrors are the errors of every call of a tag. Every call has 429, because a server limits the requests of a token or
+// an address that run at the same time.
 var commonErrors = map[string][]int{
 	"manager":  {400, 401, 403, 429, 500, 503},
 	"runs":     {400, 401, 403, 429, 500, 503},
 	"webhooks": {401, 413, 422, 429, 503},
 	"logs":     {400, 401, 429, 500, 503},
 	"upload":   {400, 403, 410, 413, 429, 500, 503, 507},
-	"open":     {},
+	"open":     {429},
 }
 
 var tags = map[string]string{

@@ -93,7 +93,7 @@ type describer struct {
 var statusTexts = map[int]string{
 	400: "The request is invalid. The message names the member.", 401: "The token is not valid.", 403: "The token does not permit the call.",
 	404: "The id is unknown or forgotten.", 408: "The body did not arrive in time.", 409: "Something else has the id, or the state does not permit the call.",
-	410: "The link was used.", 413: "The body is too large.", 422: "The event does not fit the trigger.", 429: "A budget is used up. Retry-After has the pause in seconds.",
+	410: "The link was used.", 413: "The body is too large.", 422: "The event does not fit the trigger.", 429: "A budget is used up, or too many requests with the token, or from the address, run at the same time. Retry-After has the pause in seconds.",
 	500: "The manager could not execute the call.", 503: "The store does not answer, or the server is closing. Retry-After has the pause in seconds.",
 	507: "There is no space.",
 }
