@@ -3,15 +3,19 @@ package pagetest
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/chromedp/cdproto/accessibility"
+	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/examples/internal/machine"
 	"github.com/delegate-io/dlite/manager/api"
 )
 
@@ -45,6 +49,7 @@ func TestEveryControlHasARoleANameAndAPlace(t *testing.T) {
 	p := open(t, m.URL+"/ui/")
 	p.shows("h1", "Sign in")
 	check(p, "sign-in", false)
+	checkPhone(p, "sign-in")
 	p.signIn(m)
 	p.run(chromedp.EmulateViewport(1280, 1000))
 	for _, c := range [][2]string{
@@ -52,17 +57,28 @@ func TestEveryControlHasARoleANameAndAPlace(t *testing.T) {
 		{"#/runs/" + run.ID, "price_test.go"},
 		{"#/runs/" + run.ID + "?tab=details", "matrix.os"},
 		{"#/runs/" + run.ID + "?view=timeline", "Unit tests"},
+		{"#/runs/" + run.ID + "?view=results", "No step has reported"},
+		{"#/runs/" + run.ID + "?view=expressions", "strategy.matrix.nodeName"},
+		{"#/runs/" + run.ID + "?view=inputs", "codebase.branch"},
 		{"#/runs/" + run.ID + "?view=logs", "58 lines · complete"},
 		{"#/runs/" + run.ID + "?view=yaml", "identifier: shop"},
 		{"#/stages?pipeline=shop", "Lint"},
+		{"#/stages/" + stageOf(t, m, run.ID), "Prepare"},
+		{"#/stages/" + stageOf(t, m, run.ID) + "?view=timeline", "Clean up"},
 		{"#/delegates", "amd64"},
 		{"#/limits", "Limits"},
+		{"#/schedules", "Schedules"},
 		{"#/triggers", "no triggers"},
 		{"#/queue", "Nothing waits"},
 	} {
 		p.visit(c[0])
 		p.shows("main", c[1])
+		if c[0] == "#/delegates" {
+			p.press("summary", "History")
+			p.shows("details td", "registered")
+		}
 		check(p, c[0], true)
+		checkPhone(p, c[0])
 	}
 	p.visit("#/runs/" + run.ID)
 	const again = `[...document.querySelectorAll('button')].find(b => b.innerText === 'Run again' && b.checkVisibility())`
@@ -73,6 +89,68 @@ func TestEveryControlHasARoleANameAndAPlace(t *testing.T) {
 	p.run(chromedp.KeyEvent("\x1b"))
 	p.until(`!document.querySelector('dialog')`)
 	assert.Equal(t, "Run again", value[string](p, `document.activeElement.innerText`), "the focus comes back")
+}
+
+// phone is the width of a small phone.
+const phone = 360
+
+// wide returns the elements that reach beyond the right edge of the page and cannot be scrolled into view.
+const wide = `[...document.querySelectorAll('main *, header *')].filter(e => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.scroll, .graph, .tabs, .lines, .yaml, .unseen')).map(e => e.tagName + '.' + e.className)`
+
+// checkPhone tests that nothing but tables, logs and graphs must be scrolled to the side.
+func checkPhone(p *tab, where string) {
+	p.t.Helper()
+	p.run(chromedp.EmulateViewport(phone, 740))
+	assert.LessOrEqual(p.t, value[int](p, `document.documentElement.scrollWidth`), phone, "%s: the page is wider than a phone: %s", where, value[[]string](p, wide))
+	p.run(chromedp.EmulateViewport(1280, 1000))
+}
+
+// stageOf returns the id of the first stage of a run at the manager.
+func stageOf(t *testing.T, m *machine.Machine, id string) string {
+	t.Helper()
+	run, err := m.Pipelines.Run(t.Context(), machine.Account, id)
+	require.NoError(t, err)
+	for i := range run.Nodes {
+		if run.Nodes[i].Kind == "stage" {
+			return run.Nodes[i].StageID
+		}
+	}
+	t.Fatal("the run has no stage")
+	return ""
+}
+
+// Nothing moves for a person who does not want it.
+func TestNothingMovesWithReducedMotion(t *testing.T) {
+	m := site(t)
+	gate := filepath.Join(t.TempDir(), "gate")
+	p := signedIn(t, m)
+	run := start(t, m, api.RunRequest{YAML: live(gate)})
+	p.visit("#/runs/" + run.ID)
+	p.shows(".line", "before")
+	p.shows(".run-title .badge", "running")
+	for value, moves := range map[string]bool{"reduce": false, "no-preference": true} {
+		ctx, cancel := contextOf(p)
+		_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-reduced-motion", Value: value}}})
+		cancel()
+		require.NoError(t, err)
+		p.until(fmt.Sprintf(`(document.getAnimations().length > 0) === %t`, moves))
+	}
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	p.shows(".run-title .badge", "succeeded")
+}
+
+// A touch shows why a button cannot be used: there is no pointer that could rest on it.
+func TestATouchShowsWhyAButtonIsDisabled(t *testing.T) {
+	m := site(t)
+	p := signedIn(t, m)
+	p.visit("#/queue")
+	p.shows("h1", "Queue")
+	const abort = `[...document.querySelectorAll('button')].find(b => b.innerText === 'Abort' && b.checkVisibility())`
+	p.until(abort)
+	p.run(chromedp.EmulateViewport(phone, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	at := value[[]float64](p, `(r => [r.x + r.width / 2, r.y + r.height / 2])((`+abort+`.scrollIntoView(), `+abort+`.getBoundingClientRect()))`)
+	p.run(chromedp.TapXY(at[0], at[1]))
+	p.shows(".hint", "Select the stages to abort")
 }
 
 func check(p *tab, where string, shell bool) {

@@ -79,8 +79,8 @@ func TestMain(m *testing.M) {
 
 var sharedDir string
 
-// patience bounds each wait of a test.
-const patience = 30 * time.Second
+// patience bounds each wait of a test. A loaded machine draws few frames in a second.
+const patience = 2 * time.Minute
 
 func startBrowser() {
 	path := ""
@@ -257,7 +257,7 @@ func (p *tab) shows(selector, text string) {
 // press clicks the first visible element with a text, or whose label it is.
 func (p *tab) press(selector, text string) {
 	p.t.Helper()
-	find := fmt.Sprintf(`[...document.querySelectorAll(%s)].find(e => e.checkVisibility() && !e.disabled && (e.innerText.trim() === %[2]s || e.getAttribute('aria-label') === %[2]s))`, quote(selector), quote(text))
+	find := fmt.Sprintf(`[...document.querySelectorAll(%s)].find(e => e.checkVisibility() && !e.disabled && e.ariaDisabled !== 'true' && (e.innerText.trim() === %[2]s || e.getAttribute('aria-label') === %[2]s))`, quote(selector), quote(text))
 	p.until(find)
 	p.run(act(find + `.click()`))
 }

@@ -56,7 +56,7 @@ export function delegates(ctx) {
       past.update(d.history);
       const draining = d.state === 'DRAINING';
       write(drain, draining ? w.resume : w.drain);
-      set(drain, { 'data-call': draining ? 'resume' : 'drain', 'aria-label': `${draining ? w.resume : w.drain} ${d.name || d.id}`, disabled: d.state === 'LOST' });
+      set(drain, { 'data-call': draining ? 'resume' : 'drain', 'aria-label': `${draining ? w.resume : w.drain} ${d.name || d.id}`, hidden: d.state === 'LOST' });
       set(el, { class: d.id === marked ? 'picked' : null });
       const text = JSON.stringify([d.tags, d.stage_ids]);
       if (text === drawn) return;

@@ -38,7 +38,7 @@ export function expressions(model) {
     if (!on || version === model.version) return;
     version = model.version;
     const with_ = [...model.ordered(), ...model.made.values()].filter(n => n.evaluated && n.evaluated.length);
-    fill(el, with_.length ? with_.map(n => section(model.title(n), expressionTable(n.evaluated))) : h('p', { class: 'sub' }, t.run.noExpressions));
+    fill(el, with_.length ? with_.map(n => section(model.title(n), expressionTable(n.evaluated), 'h2')) : h('p', { class: 'sub' }, t.run.noExpressions));
   } };
 }
 

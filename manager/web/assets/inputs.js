@@ -16,7 +16,7 @@ export function inputs(run, model) {
     message.loading();
     try {
       const all = (await get(run + '/inputs')).inputs;
-      fill(given, all.length ? section(t.run.inputsGiven, pairs(all.map(i => [i.name, i.value]))) : null);
+      fill(given, all.length ? section(t.run.inputsGiven, pairs(all.map(i => [i.name, i.value])), 'h2') : null);
       state = all.length ? 'some' : 'none';
       message.clear();
       say();
@@ -38,7 +38,7 @@ export function inputs(run, model) {
     if (version === model.version) return;
     version = model.version;
     const all = model.ordered().flatMap(n => (n.inputs || []).map((/** @type {any} */ i) => [`${model.title(n)} · ${i.field}`, i.given ? i.value : t.run.notGiven]));
-    fill(asked, all.length ? section(t.run.inputsAsked, pairs(all)) : null);
+    fill(asked, all.length ? section(t.run.inputsAsked, pairs(all), 'h2') : null);
     say();
   } };
 }

@@ -3,6 +3,7 @@ import { classes } from './ansi.js';
 import { h, icon, set, write } from './dom.js';
 import { breathe, feed } from './feed.js';
 import { GROUP_END, LONGEST, Lines } from './lines.js';
+import { block } from './role.js';
 import { Search } from './search.js';
 import { t } from './texts.js';
 import { virtual } from './virtual.js';
@@ -28,7 +29,8 @@ export function logView({ name, link }) {
   const status = h('span', { class: 'log-state', role: 'status' });
   const follow = toggle(t.log.follow, true, on => { following = on; if (on) list.bottom(); });
   const times = toggle(t.log.timestamps, false, on => { stamps = on; view.classList.toggle('stamped', on); list.update(); });
-  const firstError = h('button', { type: 'button', on: { click: () => jump(lines.error) }, disabled: true }, t.log.firstError);
+  const firstError = h('button', { type: 'button', on: { click: () => jump(lines.error) } }, t.log.firstError);
+  block(firstError, t.log.noError);
   const download = h('a', { class: 'button', download: true }, t.log.download);
   const search = new Search(lines, n => jump(n), () => list.update());
   const bar = h('div', { class: 'log-bar', role: 'toolbar', 'aria-label': t.log.tools }, search.el, h('span', { class: 'grow' }), firstError, follow.el, times.el, download);
@@ -116,7 +118,7 @@ export function logView({ name, link }) {
   function grown() {
     list.space.style.minWidth = `calc(${lines.widest + 4}ch + 13rem)`;
     empty.hidden = lines.raw.length > 0;
-    set(firstError, { disabled: lines.error < 0 });
+    block(firstError, lines.error < 0 ? t.log.noError : '');
     if (wanted >= 0 && lines.next > wanted) {
       jump(wanted);
       wanted = -1;

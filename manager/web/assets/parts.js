@@ -112,8 +112,8 @@ export function facts(pairs) {
   return h('dl', { class: 'facts' }, pairs.filter(([, v]) => v !== '' && v !== null && v !== undefined).map(([k, v]) => [h('dt', {}, k), h('dd', {}, v)]));
 }
 
-/** A titled part of a view. @param {string} title @param {any} body */
-export const section = (title, body) => h('section', {}, h('h3', {}, title), body);
+/** A titled part of a view. @param {string} title @param {any} body @param {string} [level] of the heading */
+export const section = (title, body, level = 'h3') => h('section', {}, h(level, {}, title), body);
 
 /** A table of names and values. @param {[string, any][]} list */
 export const pairs = list => h('div', { class: 'scroll' }, h('table', { class: 'data' }, h('tbody', {}, list.map(([k, v]) => h('tr', {}, h('th', { scope: 'row' }, k), h('td', {}, h('code', {}, v)))))));

@@ -3,7 +3,7 @@ import { calm, follow, repeat } from './account.js';
 import { get, post } from './api.js';
 import { fill, h, keyed, set, write } from './dom.js';
 import { ask, notice, outcome } from './parts.js';
-import { may, permit } from './role.js';
+import { block, may, permit } from './role.js';
 import { Stages, stageList } from './stages.js';
 import { t } from './texts.js';
 import { span } from './time.js';
@@ -18,7 +18,7 @@ export function queue(ctx) {
   const result = outcome(), message = notice(), results = h('ul', { class: 'results', role: 'status' });
   const waiting = h('dd'), running = h('dd'), oldest = h('dd');
   const banner = h('p', { class: 'banner', role: 'status', hidden: true });
-  const pause = h('button', { type: 'button', on: { click: toggle } }), abort = h('button', { type: 'button', class: 'danger', disabled: true, on: { click: abortPicked } });
+  const pause = h('button', { type: 'button', on: { click: toggle } }), abort = h('button', { type: 'button', class: 'danger', on: { click: abortPicked } });
   const needs = section(w.needs, [w.selectors, w.waiting, w.oldest, w.why]), groups = section(w.groups, [w.group, w.waiting, w.running, w.oldest, w.limit]);
   const store = new Stages(draw, err => { if (err) message.failed(err, store.reload.run); });
   const table = stageList(w.stages, () => rows, mayAbort ? () => {
@@ -66,7 +66,7 @@ export function queue(ctx) {
 
   function say() {
     write(abort, picked.size ? w.abort(picked.size) : w.abortNone);
-    set(abort, { disabled: mayAbort && !picked.size });
+    if (mayAbort) block(abort, picked.size ? '' : w.pickFirst);
   }
 
   async function toggle() {

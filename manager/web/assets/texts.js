@@ -71,7 +71,7 @@ export const t = {
     selectors: 'Needs tags', why: 'Reason', group: 'Group', limit: 'Limit', any: 'any delegate', used: (/** @type {number} */ n, /** @type {number} */ max) => `${n} of ${max}`,
     pause: 'Pause', resume: 'Resume', paused: 'The account is paused: stages wait.', pausedWith: (/** @type {string} */ note) => `The account is paused: ${note}`, pauseTitle: 'Pause the account?',
     pauseText: 'Submissions wait. Running stages continue.', note: 'Note', pick: (/** @type {string} */ id) => `Select ${id}`,
-    abort: (/** @type {number} */ n) => `Abort ${many(n, 'stage', 'stages')}`, abortNone: 'Abort', done: 'done',
+    abort: (/** @type {number} */ n) => `Abort ${many(n, 'stage', 'stages')}`, abortNone: 'Abort', pickFirst: 'Select the stages to abort in the list first.', done: 'done',
   },
 
   delegates: {
@@ -92,7 +92,7 @@ export const t = {
 
   log: {
     waiting: 'Waiting for the first line…', none: 'The log is empty.', missing: 'There is no log, or it was removed.', tools: 'Tools of the log', search: 'Search the log',
-    previous: 'Previous hit', next: 'Next hit', noHits: 'no hits', follow: 'Follow', timestamps: 'Timestamps', firstError: 'First error', download: 'Download',
+    previous: 'Previous hit', next: 'Next hit', noHits: 'no hits', follow: 'Follow', timestamps: 'Timestamps', firstError: 'First error', noError: 'No line of the log looks like an error.', download: 'Download',
     cut: '… the line is longer: download the log to see it',
     hits: (/** @type {number} */ n, /** @type {boolean} */ more) => many(n, 'line', 'lines') + (more ? ' or more' : ''),
     hit: (/** @type {number} */ i, /** @type {number} */ n, /** @type {boolean} */ more) => `${i} of ${n.toLocaleString('en')}${more ? ' or more' : ''}`,
