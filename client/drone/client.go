@@ -95,6 +95,7 @@ func (c *Client) begin(ctx context.Context, draining bool) error {
 			r.progress, r.resumed = p, true
 			c.stages[p.Stage] = r
 		}
+		c.store.dropLogs(all)
 		c.restored = true
 	}
 	c.session = s
@@ -275,7 +276,15 @@ func (c *Client) parse(taskID string) (stage int64, part string, ok bool) {
 
 // remove forgets a stage that has ended.
 func (c *Client) remove(r *run) {
-	c.store.remove(r.id)
+	r.mu.Lock()
+	var steps []int64
+	if r.resumed {
+		for _, s := range r.steps {
+			steps = append(steps, s.record.number("id"))
+		}
+	}
+	r.mu.Unlock()
+	c.store.remove(r.id, steps)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stages[r.id] == r {

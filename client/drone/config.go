@@ -37,8 +37,8 @@ type Config struct {
 	// while one is free. Use the slots of the poller. Nil means no bound.
 	Slots *capacity.Slots
 	// Dir is a directory for the progress of the open stages, so that a process that starts
-	// after this one was killed ends them. It holds ids, versions and statuses, and no
-	// secrets. Empty stores nothing. Only one client at a time may use it.
+	// after this one was killed ends them. It holds ids, versions, statuses and the masked
+	// logs of running steps, and no secrets. Empty stores nothing. Only one client at a time may use it.
 	Dir string
 	// Compile returns the plan of the pipeline called name in a configuration. Its error ends
 	// the stage with the status error. Nil means the pipelines of package yaml.

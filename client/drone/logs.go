@@ -1,6 +1,7 @@
 package drone
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -61,7 +62,11 @@ func (c *Client) Log(others func(context.Context, logger.StreamConfig) logger.Ta
 			step, err := strconv.ParseInt(id, 10, 64)
 			if err == nil {
 				begin, _ := strconv.ParseInt(started, 10, 64)
-				return c.openLog(ctx, step, begin)
+				l := c.openLog(ctx, step, begin)
+				if target.SkipOpeningStream && target.Writer == "" {
+					l.pos = l.whole.resume() // the output that an earlier process has kept is not repeated
+				}
+				return l
 			}
 		}
 		if others != nil && target.URL != c.logURL() {
@@ -100,7 +105,7 @@ type stepLog struct {
 }
 
 func (c *Client) openLog(ctx context.Context, step, started int64) *stepLog {
-	l := &stepLog{c: c, step: step, started: started, wake: make(chan struct{}, 1)}
+	l := &stepLog{c: c, step: step, started: started, wake: make(chan struct{}, 1), whole: spool{path: c.store.logPath(step)}}
 	ctx, l.end = context.WithCancel(context.WithoutCancel(ctx))
 	l.sender.Go(func() { l.send(ctx) })
 	return l
@@ -254,8 +259,10 @@ func alreadyUploaded(err error) bool {
 	return strings.Contains(text, "unique constraint") || strings.Contains(text, "duplicate")
 }
 
-// spool holds the lines of a log as the content of a JSON list.
+// spool holds the lines of a log as the content of a JSON list, an item in each line. With a path, it is a file from the
+// first line on, so that a process that starts after this one was killed has the lines.
 type spool struct {
+	path   string
 	memory bytes.Buffer
 	file   *os.File
 	size   int64
@@ -265,16 +272,11 @@ func (s *spool) add(b []byte) error {
 	if s.size > 0 {
 		b = append([]byte{','}, b...)
 	}
-	if s.file == nil && s.size+int64(len(b)) > maxInMemory {
-		f, err := os.CreateTemp("", "dlite-log-*")
-		if err != nil {
+	b = append(b, '\n')
+	if s.file == nil && (s.path != "" || s.size+int64(len(b)) > maxInMemory) {
+		if err := s.openFile(); err != nil {
 			return err
 		}
-		s.file = f
-		if _, err := f.Write(s.memory.Bytes()); err != nil {
-			return err
-		}
-		s.memory = bytes.Buffer{}
 	}
 	if s.file == nil {
 		s.memory.Write(b)
@@ -283,6 +285,41 @@ func (s *spool) add(b []byte) error {
 	}
 	s.size += int64(len(b))
 	return nil
+}
+
+// openFile moves the lines into a file.
+func (s *spool) openFile() error {
+	var f *os.File
+	var err error
+	if s.path != "" {
+		f, err = os.OpenFile(s.path, os.O_CREATE|os.O_RDWR|os.O_TRUNC, 0o600)
+	}
+	if f == nil {
+		f, err = os.CreateTemp("", "dlite-log-*")
+	}
+	if err != nil {
+		return err
+	}
+	s.file = f
+	_, err = f.Write(s.memory.Bytes())
+	s.memory = bytes.Buffer{}
+	return err
+}
+
+// resume continues with the lines that an earlier process has kept. It returns their number.
+func (s *spool) resume() (lines int) {
+	f, err := os.OpenFile(s.path, os.O_RDWR, 0o600)
+	if s.path == "" || err != nil {
+		return 0
+	}
+	s.file = f
+	for r := bufio.NewReader(f); ; lines++ {
+		b, err := r.ReadBytes('\n')
+		if err != nil { // the end, or a line that was being written
+			return lines
+		}
+		s.size += int64(len(b))
+	}
 }
 
 // body returns the list.

@@ -3,12 +3,15 @@ package drone
 import (
 	"encoding/json"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/logger"
 )
 
 // The lines of a log are its text, also if a write has a part of a line. Their positions count from
@@ -50,4 +53,40 @@ func FuzzLines(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A process was killed while it wrote a line. The next one has the lines before.
+func TestALogContinuesAfterAKill(t *testing.T) {
+	t.Parallel()
+	c := &Client{http: &http.Client{}, store: store{dir: t.TempDir(), prefix: "drone-"}, cfg: Config{Endpoint: "http://127.0.0.1:1"}} // no server
+	l := c.openLog(t.Context(), 7, 0)
+	_, err := l.Write([]byte("one\ntwo\nrest"))
+	require.NoError(t, err)
+	l.end()
+	l.sender.Wait()
+	_, err = l.whole.file.WriteAt([]byte(`,{"pos":2,"out":"to`), l.whole.size)
+	require.NoError(t, err)
+	require.NoError(t, l.whole.file.Close())
+
+	next, ok := c.Log(nil)(t.Context(), logger.StreamConfig{URL: c.logURL(), Key: "7/0", SkipOpeningStream: true}).(*stepLog)
+	require.True(t, ok)
+	_, err = next.Write([]byte("three\n"))
+	require.NoError(t, err)
+	next.end()
+	next.sender.Wait()
+	body, length, err := next.whole.body()
+	require.NoError(t, err)
+	b, err := io.ReadAll(body)
+	require.NoError(t, err)
+	assert.Len(t, b, int(length))
+	var lines []line
+	require.NoError(t, json.Unmarshal(b, &lines))
+	var text []string
+	for i, one := range lines {
+		assert.Equal(t, i, one.Pos)
+		text = append(text, one.Out)
+	}
+	assert.Equal(t, []string{"one\n", "two\n", "three\n"}, text)
+	next.whole.close()
+	assert.NoFileExists(t, c.store.logPath(7))
 }

@@ -43,10 +43,38 @@ type store struct {
 	mu          sync.Mutex
 }
 
-const storeSuffix = ".stage"
+const (
+	storeSuffix = ".stage"
+	logSuffix   = ".log"
+)
 
 func (s *store) path(id int64) string {
 	return filepath.Join(s.dir, s.prefix+strconv.FormatInt(id, 10)+storeSuffix)
+}
+
+// logPath returns the path of the log of a step, "" without a directory.
+func (s *store) logPath(step int64) string {
+	if s.dir == "" {
+		return ""
+	}
+	return filepath.Join(s.dir, s.prefix+strconv.FormatInt(step, 10)+logSuffix)
+}
+
+// dropLogs removes the logs of steps that belong to no stage of the list.
+func (s *store) dropLogs(list []progress) {
+	used := map[string]bool{}
+	for _, p := range list {
+		for _, step := range p.Steps {
+			used[s.logPath(step.Record.number("id"))] = true
+		}
+	}
+	entries, _ := os.ReadDir(s.dir) // all has read it
+	for _, e := range entries {
+		path := filepath.Join(s.dir, e.Name())
+		if strings.HasPrefix(e.Name(), s.prefix) && strings.HasSuffix(e.Name(), logSuffix) && !used[path] {
+			_ = os.Remove(path)
+		}
+	}
 }
 
 // put stores the progress of a stage.
@@ -67,12 +95,15 @@ func (s *store) put(p progress) error {
 	return err
 }
 
-// remove forgets a stage.
-func (s *store) remove(id int64) {
+// remove forgets a stage, and the logs that an earlier process has kept for its steps.
+func (s *store) remove(id int64, steps []int64) {
 	if s.dir != "" {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		_ = os.Remove(s.path(id)) // a file that stays names a stage that the server has ended
+		for _, step := range steps {
+			_ = os.Remove(s.logPath(step))
+		}
 	}
 }
 

@@ -111,18 +111,33 @@ func (t *transaction) runStep(ctx context.Context, e *execution) {
 	})
 }
 
-// endStep writes the reason of a failure to the step's log and closes the log,
-// unless the step continues in the background.
-func (t *transaction) endStep(ctx context.Context, e *execution) {
+// explainFailure writes the reason of a failure to the step's log.
+func (t *transaction) explainFailure(ctx context.Context, e *execution) {
 	if e.err != nil {
 		e.err = withCause(ctx, e.err)
 		_, _ = fmt.Fprintf(e.out, "%v\n", e.err)
 	}
+}
+
+// endStep closes the step's log, unless the step continues in the background.
+func (t *transaction) endStep(ctx context.Context, e *execution) {
 	if e.res != nil && e.res.Detached {
 		t.keepLog(e.out)
 		return
 	}
-	t.endLog(ctx, e.out, e.step.ID)
+	t.endLog(ctx, e.out, e.step.ID, e.id)
+}
+
+// endEarlierLog ends the log of a step that has ended in an earlier process, if that process was
+// killed before the end of the log.
+func (t *transaction) endEarlierLog(ctx context.Context, req *task.Request[stage.ExecuteRequest], id string, s earlier) {
+	if s.logEnded || s.background != nil {
+		return
+	}
+	tk, _ := task.FromContext(ctx)
+	target := logTargetOf(tk, req.Data.LogConfig, t.logConfig, req.Data.LogKey)
+	target.resume("")
+	t.endLog(ctx, t.stages.openLog(ctx, target.stream()), req.Data.ID, id)
 }
 
 // noteAnswer stores the answer of a step, and its background part, for a later

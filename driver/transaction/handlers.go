@@ -181,8 +181,9 @@ func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
 	id := taskID(ctx, req.Data.ID)
-	if r := t.earlierAnswer(id); r != nil {
-		return r, nil // the delegate ended while it was delivered
+	if s := t.earlierAnswer(id); s.answer != nil { // the delegate ended while it was delivered
+		t.endEarlierLog(ctx, req, id, s)
+		return s.answer, nil
 	}
 	t.addSecrets(ctx, req.Data.Secrets...)
 	ctx = t.withLogger(ctx, cmp.Or(req.Data.StageRuntimeID, t.env.ID), req.Data.ID)
@@ -194,9 +195,10 @@ func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	if earlier, begun := t.takeEarlierStep(id); !begun || !t.followStep(ctx, e, earlier) {
 		t.runStep(ctx, e)
 	}
-	t.endStep(ctx, e)
+	t.explainFailure(ctx, e)
 	r := t.answer(e.res, e.err)
-	t.noteAnswer(e, r)
+	t.noteAnswer(e, r) // before the end of the log, which may take long: a later process must know how the step ended
+	t.endStep(ctx, e)
 	return r, nil
 }
 

@@ -26,7 +26,7 @@ func (t *transaction) endInit(ctx context.Context, log *maskedLog, err error) {
 	if err != nil {
 		_, _ = fmt.Fprintf(log, "%v\n", err)
 	}
-	t.endLog(ctx, log, "")
+	t.endLog(ctx, log, "", "")
 }
 
 // lazyLog is a log that opens when it is first written to.

@@ -11,12 +11,15 @@ import (
 // endLog closes a log. If the log service is away, endLog returns after the time
 // of WithLogWait and the log closes later, so that it does not delay the stage;
 // closeLogs waits for it. The caller holds a use of the transaction, or its init
-// has not ended.
-func (t *transaction) endLog(ctx context.Context, l logger.TaskLog, step string) {
+// has not ended. If task is not empty, endLog notes that the log of its step is closed.
+func (t *transaction) endLog(ctx context.Context, l logger.TaskLog, step, task string) {
 	done := make(chan struct{})
 	t.closingLogs.Go(func() {
 		defer close(done)
 		t.closeLog(context.WithoutCancel(ctx), l, step)
+		if task != "" {
+			t.notes.add(note{Task: task, LogEnded: true})
+		}
 	})
 	wait := time.NewTimer(t.stages.logWait)
 	defer wait.Stop()

@@ -45,6 +45,8 @@ type note struct {
 	Writer     string                 `json:"writer,omitempty"`
 	Answer     *stage.ExecuteResponse `json:"answer,omitempty"`
 	Background *background            `json:"background,omitempty"`
+	// LogEnded is set if the step's log has been closed, after its answer was noted.
+	LogEnded bool `json:"log_ended,omitempty"`
 }
 
 // background is a detached step that a later process must follow.
@@ -59,6 +61,7 @@ type earlier struct {
 	writer     string
 	answer     *stage.ExecuteResponse // nil if there was none or it is lost
 	background *background
+	logEnded   bool
 }
 
 const (
@@ -200,6 +203,7 @@ func readNotes(path string, key sealed.Cipher) (all note, steps map[string]earli
 		if n.Background != nil {
 			s.background = n.Background
 		}
+		s.logEnded = s.logEnded || n.LogEnded
 		steps[n.Task] = s
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/delegate-io/dlite/internal/sealed"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/secrets"
-	"github.com/delegate-io/dlite/task/stage"
 )
 
 // resumeTransaction opens a transaction of an earlier process in this one. It
@@ -193,10 +192,16 @@ func (s *Stages) stuckByID(id string) *transaction {
 	return nil
 }
 
-// earlierAnswer returns the answer of a step in the earlier process, nil if there
-// is none.
-func (t *transaction) earlierAnswer(id string) *stage.ExecuteResponse {
+// earlierAnswer returns the state of a step that has an answer of the earlier process. It
+// returns the state without an answer if there is none.
+func (t *transaction) earlierAnswer(id string) earlier {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.earlier[id].answer
+	s := t.earlier[id]
+	if s.answer != nil { // another delivery of the answer finds the log at its end
+		ended := s
+		ended.logEnded = true
+		t.earlier[id] = ended
+	}
+	return s
 }

@@ -349,6 +349,55 @@ func TestAnAnswerSurvivesTheDelegate(t *testing.T) {
 	assert.EqualValues(t, 1, executed.Load())
 }
 
+// closingLog blocks at its end until never is closed.
+type closingLog struct {
+	closing, never chan struct{}
+}
+
+func (closingLog) Write(b []byte) (int, error) { return len(b), nil }
+
+func (l closingLog) Close(context.Context) error {
+	close(l.closing)
+	<-l.never
+	return nil
+}
+
+// Rule T5: the delegate is killed between the end of a step and the end of its log. The answer is
+// the step's own, and the next process ends the log, once.
+func TestAStepWhoseLogHadNotEndedHasItsAnswer(t *testing.T) {
+	t.Parallel()
+	l := newLife(t)
+	l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+		return &driver.Result{ExitCode: 3}, nil
+	}
+	log := closingLog{make(chan struct{}), make(chan struct{})}
+	t.Cleanup(func() { close(log.never) })
+	first := l.process(transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog { return log }))
+	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+	go give(first, "t2", "local_execute", step("one"))
+	receive(t, log.closing)
+	l.kill(first)
+
+	logs, targets := newLogs(), make(chan logger.StreamConfig, 2)
+	second := l.process(transaction.WithLog(func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
+		targets <- target
+		return logs.open(ctx, target)
+	}))
+	for range 2 { // the first answer may be lost too
+		r := give(second, "t2", "local_execute", step("one"))
+		assert.Equal(t, stage.Failure, statusOf(r))
+		assert.Contains(t, string(r.Data), `"exit_code":3`)
+		assert.NotContains(t, string(r.Data), "not known")
+	}
+	target := receive(t, targets)
+	assert.True(t, target.SkipOpeningStream, "it continues the log of the earlier process")
+	assert.Empty(t, target.Writer)
+	text, closed := logs.get("one")
+	assert.Empty(t, text)
+	assert.True(t, closed)
+	assert.Empty(t, targets)
+}
+
 // Rule T5: all background steps continue, or the transaction is cleaned up.
 func TestBackgroundStepsSurviveTogetherWithTheirTransaction(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package endtoend_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"os"
@@ -58,7 +59,7 @@ func (r *droneRig) wait(t *testing.T, build int64, within time.Duration) dronete
 // left lists the records of stages that the delegate still has.
 func (r *droneRig) left(t *testing.T) (files []string) {
 	t.Helper()
-	for _, pattern := range []string{"drone/*.stage", "drone-poller/*.task", "*.journal"} {
+	for _, pattern := range []string{"drone/*.stage", "drone/*.log", "drone-poller/*.task", "*.journal"} {
 		found, err := filepath.Glob(filepath.Join(r.dir, "ledger", pattern))
 		require.NoError(t, err)
 		files = append(files, found...)
@@ -171,21 +172,21 @@ type killPoint struct {
 	name         string
 	method, path string // of the call; path is a part of it
 	n            int32  // how often the call must come
-	always       bool   // also in the small sample
+	sample       string // in the small sample: with or without the effect of the call
 }
 
 // killPoints are the calls of a stage in their order.
 var killPoints = []killPoint{
-	{"accept", http.MethodPost, "/rpc/v2/stage/", 1, false},
-	{"details", http.MethodGet, "/rpc/v2/stage/", 1, false},
-	{"create", http.MethodPut, "/rpc/v2/stage/", 1, true},
-	{"watch", http.MethodPost, "/watch", 1, false},
-	{"step runs", http.MethodPut, "/rpc/v2/step/", 1, false},
-	{"live lines", http.MethodPost, "/logs/batch", 1, true},
-	{"upload", http.MethodPost, "/logs/upload", 1, false},
-	{"step ends", http.MethodPut, "/rpc/v2/step/", 2, true},
-	{"next runs", http.MethodPut, "/rpc/v2/step/", 3, false},
-	{"end", http.MethodPut, "/rpc/v2/stage/", 2, true},
+	{"accept", http.MethodPost, "/rpc/v2/stage/", 1, ""},
+	{"details", http.MethodGet, "/rpc/v2/stage/", 1, ""},
+	{"create", http.MethodPut, "/rpc/v2/stage/", 1, "with"},
+	{"watch", http.MethodPost, "/watch", 1, ""},
+	{"step runs", http.MethodPut, "/rpc/v2/step/", 1, ""},
+	{"live lines", http.MethodPost, "/logs/batch", 1, "with"},
+	{"upload", http.MethodPost, "/logs/upload", 1, "without"},
+	{"step ends", http.MethodPut, "/rpc/v2/step/", 2, "with"},
+	{"next runs", http.MethodPut, "/rpc/v2/step/", 3, ""},
+	{"end", http.MethodPut, "/rpc/v2/stage/", 2, "with"},
 }
 
 // reached returns a function that reports the call of the point.
@@ -196,49 +197,86 @@ func (k killPoint) reached() func(*http.Request) bool {
 	}
 }
 
-// killYAML is a stage with a step that runs for a while.
+// killYAML is a stage with a step that runs for a while. TYPE and IMAGE are replaced.
 const killYAML = `
 kind: pipeline
-type: exec
+type: TYPE
 name: default
 clone: {disable: true}
 steps:
 - name: first
+IMAGE
   commands: ['for i in 1 2 3 4 5 6; do echo line $i; sleep 0.1; done']
 - name: second
+IMAGE
   commands: ['echo over']
 `
 
+// killStage returns killYAML for a type and an image.
+func killStage(kind, image string) dronetest.Build {
+	if image != "" {
+		image = "  image: " + image + "\n  pull: never\n"
+	}
+	return dronetest.Build{Type: kind, Config: strings.ReplaceAll(strings.ReplaceAll(killYAML, "TYPE", kind), "IMAGE\n", image)}
+}
+
 // The delegate is killed at each call, before or after its effect. The next process ends the
-// stage: its steps have their right status once, and nothing is left. There are two exceptions.
-// If the server has created the steps and the delegate did not learn their ids, the stage ends
-// with an error that says so. If a step has ended and its log is being uploaded, its result is
-// unknown, and the step ends with an error that says so.
+// stage: its steps have their right status and their whole log once, and nothing is left. There is
+// one exception: if the server has created the steps and the delegate did not learn their ids, the
+// stage ends with an error that says so.
 //
 // By default a few of the kills happen, and all with DLITE_TEST_KILL_INSTANTS.
 func TestADroneStageSurvivesKillsOfTheDelegate(t *testing.T) {
 	t.Parallel()
+	killEverywhere(t, killStage("exec", ""), func(*testing.T, string) {})
+}
+
+// The same with steps in containers.
+func TestADroneStageInContainersSurvivesKillsOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	engine := testbed.Docker(t)
+	killEverywhere(t, killStage("docker", engine.Image), func(t *testing.T, transaction string) { engine.LeavesNothing(t, transaction) })
+}
+
+// The same with steps in pods.
+func TestADroneStageInPodsSurvivesKillsOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	cluster := testbed.Kubernetes(t)
+	namespace := cluster.NewNamespace(t)
+	killEverywhere(t, killStage("exec", ""), func(t *testing.T, _ string) {
+		pods, err := cluster.Kubectl(t, "get", "pods,secrets", "-n", namespace, "-o", "name")
+		require.NoError(t, err)
+		assert.Empty(t, strings.TrimSpace(pods), "left in the cluster")
+	}, "DRIVERS=kubernetes", "KUBECONFIG="+cluster.Kubeconfig, "KUBERNETES_NAMESPACE="+namespace,
+		"KUBERNETES_AGENT_IMAGE="+cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE="+cluster.Image)
+}
+
+// killEverywhere runs a stage for each of the kills. clean checks that nothing is left of a transaction.
+func killEverywhere(t *testing.T, build dronetest.Build, clean func(t *testing.T, transaction string), settings ...string) {
+	t.Helper()
 	all := killInstants(t, 0) > 0
 	for _, point := range killPoints {
-		for _, effect := range []bool{false, true} {
-			if !all && (!point.always || !effect) {
+		for _, effect := range []string{"without", "with"} {
+			if !all && point.sample != effect {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s with effect %t", point.name, effect), func(t *testing.T) {
-				r := newDroneRig(t)
-				dead := r.killAt(t, point, effect)
+			t.Run(fmt.Sprintf("%s %s effect", point.name, effect), func(t *testing.T) {
+				r := newDroneRig(t, settings...)
+				dead := r.killAt(t, point, effect == "with")
 				r.delegate.start()
-				build := r.Add(dronetest.Build{Type: "exec", Config: killYAML})
+				id := r.Add(build)
 				select {
 				case <-dead:
-				case <-time.After(time.Minute):
+				case <-time.After(2 * time.Minute):
 					t.Fatal("the delegate does not come to the call")
 				}
 				r.delegate.start()
-				got := r.wait(t, build, time.Minute)
-				checkKilled(t, got, point.name, effect)
+				got := r.wait(t, id, 2*time.Minute)
+				checkKilled(t, got, point.name, effect == "with")
 				require.Eventually(t, func() bool { return len(r.left(t)) == 0 }, 30*time.Second, 20*time.Millisecond)
 				r.delegate.stop()
+				sum := sha256.Sum256([]byte(r.URL))
+				clean(t, fmt.Sprintf("drone-%x-%d", sum[:3], got.ID))
 			})
 		}
 	}
@@ -276,18 +314,19 @@ func checkKilled(t *testing.T, got dronetest.Stage, point string, effect bool) {
 	for _, s := range got.Steps {
 		assert.Equal(t, 1, s.Ends, "%+v", s)
 	}
-	if point == "upload" {
-		assert.Equal(t, "failure", got.Status, "%+v", got)
-		assert.Equal(t, "error", got.Steps[0].Status)
-		assert.Contains(t, got.Steps[0].Error, "how the step ended is not known")
-		return
-	}
 	assert.Equal(t, "success", got.Status, "%+v", got)
 	for _, s := range got.Steps {
 		assert.Equal(t, "success", s.Status, "%+v", s)
 	}
-	assert.Contains(t, textOf(got.Steps[0].Log), "line 1\n")
-	assert.Contains(t, textOf(got.Steps[0].Log), "line 6\n")
+	for i, want := range [][]string{{"line 1\n", "line 2\n", "line 3\n", "line 4\n", "line 5\n", "line 6\n"}, {"over\n"}} {
+		var lines []string
+		for _, l := range got.Steps[i].Log {
+			if strings.HasPrefix(l.Out, "line ") || l.Out == "over\n" { // and not lines that the delegate adds
+				lines = append(lines, l.Out)
+			}
+		}
+		assert.Equal(t, want, lines, "%+v", got.Steps[i].Log)
+	}
 }
 
 // The quickstart's pipeline runs on machines of a pool and in pods, if the delegate runs local stages there.
