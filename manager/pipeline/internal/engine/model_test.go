@@ -22,6 +22,8 @@ type model struct {
 	rolled  bool                  // a stage has rolled back
 	stop    bool                  // no stage starts any more
 	aborted bool
+	hold    bool              // steps that fail without a strategy wait for a person
+	held    map[string]func() // continues after such a step, by its path
 	ready   []func()
 }
 
@@ -55,6 +57,11 @@ type modelNode struct {
 	blocked  bool // by a stage that did not succeed
 	up       bool // a background step that has started
 	expired  bool // the time-out of the group is over
+
+	// Of a container: its items that follow, how many nodes of the current one are active, and what follows the last one.
+	rest [][]*modelNode
+	left int
+	done func()
 }
 
 // copyOf returns a node as the definition has it, with the attempts so far.
@@ -62,12 +69,13 @@ func (n *modelNode) copyOf(parent *modelNode, id, path string) *modelNode {
 	c := *n
 	c.id, c.path, c.parent, c.children, c.status, c.leaf, c.retried, c.again, c.stopped = id, path, parent, nil, Running, false, 0, false, false
 	c.opened, c.up, c.expired = false, false, false
+	c.rest, c.left, c.done = nil, 0, nil
 	return &c
 }
 
 func (m *model) start() {
 	m.results, m.timers, m.stages = map[string]func(Result){}, map[string]func(){}, map[string]*modelNode{}
-	m.paused, m.waits, m.late = map[string]func(){}, map[string]func(){}, map[string]bool{}
+	m.paused, m.waits, m.late, m.held = map[string]func(){}, map[string]func(){}, map[string]bool{}, map[string]func(){}
 	m.root.status, m.root.path = Running, rootPath
 	if m.graph {
 		m.dag(map[string]bool{})
@@ -82,13 +90,111 @@ func (m *model) sequence(c *modelNode, items [][]*modelNode, done func()) {
 		done()
 		return
 	}
-	left := len(items[0])
+	c.rest, c.left, c.done = items[1:], len(items[0]), done
 	for _, definition := range items[0] {
-		m.begin(c, definition, func() {
-			if left--; left == 0 {
-				m.later(c, func() { m.sequence(c, items[1:], done) })
-			}
+		m.begin(c, definition, func() { m.leave(c) })
+	}
+}
+
+// leave continues a container when the last node of its current item has ended.
+func (m *model) leave(c *modelNode) {
+	if c.left--; c.left == 0 {
+		m.later(c, func() { m.sequence(c, c.rest, c.done) })
+	}
+}
+
+// answer ends the wait of a step as a person or the time decides.
+func (m *model) answer(n *modelNode, action string) {
+	done := m.held[n.path]
+	delete(m.held, n.path)
+	delete(m.timers, n.path)
+	switch action {
+	case actionRetry:
+		n.status = Running
+		m.step(n, done)
+	case actionIgnore:
+		m.end(n, IgnoreFailed, true)
+		done()
+	default:
+		m.end(n, Failed, true)
+		done()
+	}
+}
+
+// again runs a stage that is held again from a node below it. It reports false if that is not possible.
+func (m *model) again(n *modelNode) bool {
+	c := n.parent
+	first := slices.IndexFunc(c.items, func(item []*modelNode) bool {
+		return slices.ContainsFunc(item, func(d *modelNode) bool { return d.id == n.id })
+	})
+	if c.kind == StrategyNode || c.status.Ended() || m.halted(c) || !m.holds(n) {
+		return false
+	}
+	repeat := map[string]bool{}
+	for _, other := range c.children {
+		at := slices.IndexFunc(c.items, func(item []*modelNode) bool {
+			return slices.ContainsFunc(item, func(d *modelNode) bool { return d.id == other.id })
 		})
+		ended := other.status.Positive() || other.up
+		if at < first || at == first && other != n && (ended || m.busy(other)) {
+			continue
+		}
+		if m.busy(other) {
+			return false
+		}
+		repeat[other.id] = true
+	}
+	c.left, c.rest = 0, c.items[first+1:]
+	c.children = slices.DeleteFunc(c.children, func(other *modelNode) bool {
+		if repeat[other.id] {
+			m.forget(other)
+			return true
+		}
+		if !other.status.Ended() && !other.up {
+			c.left++
+		}
+		return false
+	})
+	var begin []*modelNode
+	for _, d := range c.items[first] {
+		if repeat[d.id] {
+			begin = append(begin, d)
+		}
+	}
+	c.left += len(begin)
+	for _, d := range begin {
+		m.begin(c, d, func() { m.leave(c) })
+	}
+	return true
+}
+
+// holds reports whether a step of the stage of n waits for a person.
+func (m *model) holds(n *modelNode) bool {
+	stage := n
+	for stage.kind != StageNode || stage.parent.kind != PipelineNode && stage.parent.kind != StrategyNode {
+		stage = stage.parent
+	}
+	for path := range m.held {
+		if strings.HasPrefix(path, stage.path+".") {
+			return !m.aborted
+		}
+	}
+	return false
+}
+
+// busy reports whether the manager has a step at or below n, except a background step that has started.
+func (m *model) busy(n *modelNode) bool {
+	return n.kind == StepNode && m.results[n.path] != nil || slices.ContainsFunc(n.children, m.busy)
+}
+
+// forget removes what would happen to n and the nodes below it.
+func (m *model) forget(n *modelNode) {
+	delete(m.timers, n.path)
+	delete(m.timers, n.path+" timeout")
+	delete(m.waits, n.path)
+	delete(m.held, n.path)
+	for _, child := range n.children {
+		m.forget(child)
 	}
 }
 
@@ -296,6 +402,7 @@ func (m *model) kill(n *modelNode, status Status) {
 	delete(m.results, n.path)
 	delete(m.results, n.path+" opened")
 	delete(m.timers, n.path)
+	delete(m.held, n.path)
 	m.end(n, status, true)
 }
 
@@ -371,6 +478,12 @@ func (m *model) failure(n *modelNode, kind FailureKind, done func()) {
 		}
 	}
 	status := failed(kind)
+	if by == nil && m.hold && n.kind == StepNode && !n.background {
+		n.status, m.held[n.path] = InterventionWaiting, done
+		m.timers[n.path] = func() { m.answer(n, actionMarkAsFailure) }
+		m.waits[n.path] = func() { delete(m.held, n.path); m.end(n, Expired, true); done() }
+		return
+	}
 	if by != nil {
 		switch by.action {
 		case "Ignore":

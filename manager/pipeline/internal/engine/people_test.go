@@ -252,6 +252,21 @@ func TestAHeldStageIsRetriedFromAStepOrGroup(t *testing.T) {
 	assert.Equal(t, Succeeded, w.node(rootPath).Status)
 }
 
+// A group whose time-out is over starts nothing more, also if another step holds its stage.
+func TestAGroupWhoseTimeIsOverIsNotRetried(t *testing.T) {
+	t.Parallel()
+	w := build(t, "- parallel:\n"+indent(group("g", "- parallel:\n"+indent(eachStep("a", "b"), 4), "timeout: 1h")+run("c"), 4), func(r *Run) { r.HoldFailed = 9 * time.Hour })
+	w.results["b"], w.results["c"] = []Result{exit(1)}, []Result{exit(1)}
+	w.hold["a"] = true
+	w.begin().drain()
+	require.Equal(t, InterventionWaiting, w.step("g.steps.b").Status)
+	require.NoError(t, w.apply(Event{Kind: TimerFired, Node: w.step("g").Path, Attempt: 1, Timer: TimeoutTimer}))
+	require.Equal(t, Cancelling, w.step("g").Status)
+	var refused *RefusedError
+	require.ErrorAs(t, w.apply(Event{Kind: RetryRun, Node: w.step("g.steps.b").Path}), &refused)
+	assert.Len(t, w.started, 3)
+}
+
 func TestARunIsRetriedFromAStage(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stage("x", run("a"))+"- parallel:\n"+indent(stage("y", run("b"))+stage("z", run("c")), 4)+

@@ -202,6 +202,8 @@ type contest struct {
 	started []string
 	once    map[string]bool
 	aborts  int
+	// decisions are the orders of a person to steps that wait.
+	decisions int
 }
 
 func (c *contest) load() *State {
@@ -257,6 +259,47 @@ func (c *contest) note(path string, attempt int, id string) {
 	c.started = append(c.started, id)
 }
 
+// decide answers a step that waits for a person, or runs its stage again from any node that has run.
+func (c *contest) decide() {
+	var nodes, waiting []*modelNode
+	var walk func(n *modelNode)
+	walk = func(n *modelNode) {
+		for _, child := range n.children {
+			if child.kind != StageNode && child.parent.kind != PipelineNode {
+				nodes = append(nodes, child)
+			}
+			if c.model.held[child.path] != nil {
+				waiting = append(waiting, child)
+			}
+			walk(child)
+		}
+	}
+	walk(c.model.root)
+	switch {
+	case len(waiting) == 0 || c.model.aborted:
+		return
+	case rapid.Bool().Draw(c.t, "answer"):
+		n := rapid.SampledFrom(waiting).Draw(c.t, "waiting")
+		action := rapid.SampledFrom([]string{actionRetry, actionIgnore, actionMarkAsFailure}).Draw(c.t, "action")
+		c.t.Logf("## answer %s to %s", action, n.path)
+		require.True(c.t, c.apply(Event{Kind: Answered, Node: n.path, Answer: &Answer{Action: action}}))
+		c.model.answer(n, action)
+	default:
+		n := rapid.SampledFrom(nodes).Draw(c.t, "from")
+		e := Event{Kind: RetryRun, Node: n.path, Time: start}
+		_, _, err := c.machine.Apply(c.load(), e)
+		again := c.model.again(n)
+		c.t.Logf("## again from %s: %v %v", n.path, again, err)
+		if !again {
+			require.Error(c.t, err, "the model refuses it")
+			return
+		}
+		require.NoError(c.t, err)
+		c.apply(e)
+	}
+	c.compare()
+}
+
 // step lets one event happen, in any order, and now and then one that has happened before.
 func (c *contest) step() {
 	draw := rapid.IntRange(0, 99).Draw(c.t, "event")
@@ -274,6 +317,10 @@ func (c *contest) step() {
 		return
 	case draw < 15:
 		c.lose()
+		return
+	case len(c.model.held) > 0 && c.decisions < 20 && rapid.Bool().Draw(c.t, "decide"):
+		c.decisions++
+		c.decide()
 		return
 	}
 	if len(c.waiting) == 0 {
@@ -379,7 +426,10 @@ func TestTheEngineActsAsTheModel(t *testing.T) {
 		require.NoError(t, err)
 		c := &contest{
 			t: t, machine: machine, run: Run{ID: "r", StartedAt: start}, rows: map[string][]byte{}, once: map[string]bool{},
-			model: &model{root: root, graph: graph},
+			model: &model{root: root, graph: graph, hold: rapid.Bool().Draw(t, "hold")},
+		}
+		if c.model.hold {
+			c.run.HoldFailed = time.Hour
 		}
 		s, commands, err := machine.Start(c.run)
 		require.NoError(t, err)

@@ -63,6 +63,8 @@ func (t *turn) retryFrom(n *Node, e *Event) error {
 	switch {
 	case !held:
 		return refuse("the stage %s is not held: none of its steps waits for an intervention", stage.Identifier)
+	case c.Ending != "" || t.cancelled(c):
+		return refuse("%s is ending: nothing more starts in it", c.Path)
 	case t.stopped(c) != "":
 		return refuse("nothing more starts in %s: %s", c.Path, t.stopped(c))
 	case c.Kind == StrategyNode:
