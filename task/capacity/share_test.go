@@ -72,3 +72,39 @@ func TestAShareMayTakeAllSlots(t *testing.T) {
 	assert.Len(t, take(slots.Share()), 3)
 	assert.Empty(t, take(slots))
 }
+
+// A share that took all slots gives half of them to another one, whichever asks first, also if the other
+// share asks late.
+func TestSharesWithStagesGetEqualParts(t *testing.T) {
+	t.Parallel()
+	first := capacity.NewSlots(4)
+	second := first.Share()
+	open := [2][]*capacity.Slot{take(first)}
+	require.Len(t, open[0], 4)
+	ask := func() {
+		for i, share := range []*capacity.Slots{first, second, first} {
+			i %= 2
+			open[i] = append(open[i], take(share)...)
+		}
+	}
+	ask()
+	for range 2 { // the stages of the first share end
+		open[0][0].Release()
+		open[0] = open[0][1:]
+		ask()
+	}
+	assert.Len(t, open[0], 2)
+	assert.Len(t, open[1], 2)
+	for range 6 { // and then those of the second one, which are shorter
+		open[1][0].Release()
+		open[1] = open[1][1:]
+		ask()
+		assert.Len(t, open[0], 2)
+		assert.Len(t, open[1], 2)
+	}
+	open[1][0].Release() // the second share does not ask
+	open[1] = open[1][1:]
+	assert.Empty(t, take(first))
+	open[1] = append(open[1], take(second)...)
+	assert.Len(t, open[1], 2)
+}

@@ -12,7 +12,10 @@ import (
 // Slots counts the stages that a delegate runs (rule Q1). The poller takes a slot
 // before it acquires an init task. The transaction that the init opens keeps the
 // slot until its cleanup is done. Slots is safe for concurrent use.
-type Slots struct{ pool *pool }
+type Slots struct {
+	pool *pool
+	held int // slots of this share; the pool's mu guards it
+}
 
 // pool holds the slots of one Slots and of its shares.
 type pool struct {
@@ -22,8 +25,8 @@ type pool struct {
 	used   int
 	change chan struct{} // closed when used changes, then replaced
 	shared bool
-	queue  []*Slots  // shares that got no slot, in the order of their turns
-	turn   time.Time // end of the turn of the first share in the queue; zero without a free slot
+	queue  []*Slots  // shares that got no slot, in the order in which they asked
+	turn   time.Time // end of the turn of the first share; zero without a free slot
 }
 
 // turnTime is how long a free slot waits for the share whose turn it is.
@@ -35,23 +38,23 @@ func NewSlots(max int) *Slots {
 	if max < 0 {
 		panic(fmt.Sprintf("capacity: the number of slots is %d: it must not be negative", max))
 	}
-	return &Slots{&pool{max: max, change: make(chan struct{})}}
+	return &Slots{pool: &pool{max: max, change: make(chan struct{})}}
 }
 
-// Share returns the same slots for another poller of the process. While no slot is free, the
-// pollers take turns: a slot that becomes free goes to the share that has waited longest
-// since it was refused one. Without a stage, that share loses its turn after a quarter of a
-// second.
+// Share returns the same slots for another poller of the process. While pollers wait for a
+// slot, the next one goes to the share that has the fewest, or has waited longest, so that
+// shares with stages get equal parts. Without a stage, a share loses its turn after a quarter
+// of a second.
 func (s *Slots) Share() *Slots {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
 	s.pool.shared = true
-	return &Slots{s.pool}
+	return &Slots{pool: s.pool}
 }
 
 // Slot is the slot of one stage. It is safe for concurrent use.
 type Slot struct {
-	pool *pool
+	share *Slots
 
 	mu       sync.Mutex
 	kept     bool
@@ -64,32 +67,40 @@ func (s *Slots) Take() (*Slot, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.max == 0 {
-		return p.take(), true
+		return p.take(s), true
 	}
 	for now := time.Now(); p.used < p.max; {
-		at := slices.Index(p.queue, s)
-		ahead := at
-		if at < 0 {
-			ahead = len(p.queue)
-		}
-		if p.max-p.used > ahead {
-			if at >= 0 {
-				p.queue = slices.Delete(p.queue, at, at+1)
-			}
-			slot := p.take()
+		if p.max-p.used > p.ahead(s) {
+			p.queue = slices.DeleteFunc(p.queue, func(o *Slots) bool { return o == s })
+			slot := p.take(s)
 			p.beginTurn()
 			return slot, true
 		}
 		if now.Before(p.turn) {
 			break
 		}
-		p.queue = p.queue[1:] // the first share has not used its turn
+		first := slices.MinFunc(p.queue, func(a, b *Slots) int { return a.held - b.held })
+		p.queue = slices.DeleteFunc(p.queue, func(o *Slots) bool { return o == first }) // it has not used its turn
 		p.beginTurn()
 	}
 	if p.shared && !slices.Contains(p.queue, s) {
 		p.queue = append(p.queue, s)
 	}
 	return nil, false
+}
+
+// ahead counts the shares in the queue whose turn is before that of s. The caller holds mu.
+func (p *pool) ahead(s *Slots) (n int) {
+	waitsLonger := true // than s
+	for _, other := range p.queue {
+		switch {
+		case other == s:
+			waitsLonger = false
+		case other.held < s.held, other.held == s.held && waitsLonger:
+			n++
+		}
+	}
+	return n
 }
 
 // beginTurn gives the next free slot to the first share in the queue, for some time. The
@@ -112,14 +123,15 @@ func (p *pool) beginTurn() {
 func (s *Slots) Force() *Slot {
 	s.pool.mu.Lock()
 	defer s.pool.mu.Unlock()
-	return s.pool.take()
+	return s.pool.take(s)
 }
 
 // take takes a slot. The caller holds mu.
-func (p *pool) take() *Slot {
+func (p *pool) take(s *Slots) *Slot {
 	p.used++
+	s.held++
 	p.signalChange()
-	return &Slot{pool: p}
+	return &Slot{share: s}
 }
 
 // signalChange wakes the goroutines that wait on Changed. The caller holds mu.
@@ -174,13 +186,15 @@ func (s *Slot) release(alsoKept bool) {
 	}
 	s.released = true
 	s.mu.Unlock()
-	s.pool.mu.Lock()
-	defer s.pool.mu.Unlock()
-	s.pool.used--
-	if s.pool.turn.IsZero() {
-		s.pool.beginTurn()
+	p := s.share.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used--
+	s.share.held--
+	if p.turn.IsZero() {
+		p.beginTurn()
 	}
-	s.pool.signalChange()
+	p.signalChange()
 }
 
 // ParseMaxStages parses the setting MAX_STAGES: a positive integer, or empty for no
