@@ -167,7 +167,8 @@ func TestTheDelegateServesBothServers(t *testing.T) {
 	t.Parallel()
 	s := dronetest.New(droneSecret)
 	t.Cleanup(s.Close)
-	r := start(t, droneOnly+strings.TrimPrefix(s.URL, "http://")+"\nDRONE_RUNNER_CAPACITY=1\nTRUSTED_STEPS=true\n", bothSignal)
+	addr := freeAddress(t)
+	r := start(t, droneOnly+strings.TrimPrefix(s.URL, "http://")+"\nDRONE_RUNNER_CAPACITY=1\nTRUSTED_STEPS=true\nHTTP_BIND="+addr+"\n", bothSignal)
 	p := <-r.pollers
 	waiting, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
@@ -187,6 +188,11 @@ func TestTheDelegateServesBothServers(t *testing.T) {
 		})
 	}
 	all.Wait()
+	body := fetch(t, "http://"+addr+"/metrics", http.StatusOK)
+	for _, server := range []string{"manager", "drone"} { // four inits, executes and cleanups each
+		assert.Regexp(t, `(?m)^dlite_tasks_acquired_total{server="`+server+`"} 12$`, body)
+	}
+	assert.Contains(t, body, `dlite_slots{server="manager"} 1`)
 	r.signal(bothSignal)
 	require.NoError(t, r.wait())
 	assert.False(t, p.Health().Polling)

@@ -24,6 +24,7 @@ import (
 	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/router/tracing"
+	"github.com/delegate-io/dlite/task/capacity"
 )
 
 // observed serves metrics and health, and exports traces (rule L3).
@@ -82,10 +83,18 @@ func (o *observed) middleware(routes router.RouteMap) []router.Middleware {
 	return []router.Middleware{router.Metrics(tasks.Observe), tracing.Middleware(o.tracer)}
 }
 
-// watch adds the metrics of the delegate's parts. Only the first poller has metrics: the names have
-// no label for a server.
+// watch adds the metrics of the delegate's parts. Those of two pollers have the label server. The slots, which they
+// share, are with the first one.
 func (o *observed) watch(pollers []*poller.Poller, stages *transaction.Group, drivers []driver.Driver, logs *logger.Deliverer) {
-	o.registry.MustRegister(metrics.Poller(pollers[0], stages.Slots()),
+	if len(pollers) == 1 {
+		o.registry.MustRegister(metrics.Poller(pollers[0], stages.Slots()))
+	} else {
+		for i, server := range []string{"manager", "drone"} {
+			slots := []*capacity.Slots{stages.Slots(), nil}[i]
+			prometheus.WrapRegistererWith(prometheus.Labels{"server": server}, o.registry).MustRegister(metrics.Poller(pollers[i], slots))
+		}
+	}
+	o.registry.MustRegister(
 		metrics.Stages(func() metrics.StageStats { return metrics.StageStats(stages.Stats()) }))
 	waiting := func(name, help string, value func(logger.DelivererStats) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(logs.Stats()) })
