@@ -45,7 +45,7 @@ func (s *supervision) launch() (*newborn, error) {
 	program := os.NewFile(uintptr(fd), ownProgram)
 	defer func() { _ = program.Close() }()
 	cmd := &exec.Cmd{
-		Path: s.program.path(), Args: []string{supervisor.Name}, Dir: "/", Env: []string{"GOMAXPROCS=2"}, ExtraFiles: []*os.File{other, program},
+		Path: s.program.path(), Args: []string{supervisor.Name}, Dir: "/", Env: []string{"GOMAXPROCS=1"}, ExtraFiles: []*os.File{other, program},
 		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC},
 	}
 	start := cmd.Start
