@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,9 @@ import (
 func (s *Service) carryOut(ctx context.Context, messages []store.Message) error {
 	for _, m := range messages {
 		var c engine.Command
-		if err := json.Unmarshal(m.Data, &c); err != nil {
+		numbers := json.NewDecoder(bytes.NewReader(m.Data))
+		numbers.UseNumber() // as float64, large numbers would be rounded and get an exponent
+		if err := numbers.Decode(&c); err != nil {
 			return broken("decoding a command: %w", err)
 		}
 		if err := s.command(ctx, m, &c); err != nil {

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,4 +23,29 @@ func TestARunMayHaveTheStepTypesOfTheSettings(t *testing.T) {
 `))
 	assert.Equal(t, "SUCCEEDED", ended.Status, tree(ended))
 	assert.Equal(t, "SKIPPED", node(t, ended, ".b").Status)
+}
+
+// Account numbers, ids of users and ports are written without quotes. A step gets them as they are written.
+func TestNumbersReachAStepAsTheyAreWritten(t *testing.T) {
+	t.Parallel()
+	s := newService(t, newManager(t, 1))
+	yaml := strings.Replace(oneStage("p", `
+              - step:
+                  name: a
+                  identifier: a
+                  type: Run
+                  spec:
+                    command: test "$ACCOUNT $LARGE $RATIO $VERSION $FRACTION $OF_STAGE $OF_PIPELINE" = "123456789012 9007199254740993 1234567.5 1.0 0.00001 123456789012 1234567.25"
+                    envVariables:
+                      ACCOUNT: 123456789012
+                      LARGE: 9007199254740993
+                      RATIO: 1234567.5
+                      VERSION: 1.0
+                      FRACTION: 0.00001
+                      OF_STAGE: <+stage.variables.account>
+                      OF_PIPELINE: <+pipeline.variables.ratio>
+`), "        spec:\n", "        variables: [{name: account, type: Number, value: 123456789012}]\n        spec:\n", 1)
+	yaml = strings.Replace(yaml, "  stages:\n", "  variables: [{name: ratio, type: Number, value: 1234567.25}]\n  stages:\n", 1)
+	ended := run(t, s, yaml)
+	assert.Equal(t, "SUCCEEDED", ended.Status, tree(ended))
 }

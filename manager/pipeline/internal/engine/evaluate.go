@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 
@@ -254,8 +255,11 @@ func text(value any) string {
 	case int64:
 		return strconv.FormatInt(value, 10)
 	case float64:
-		if value == float64(int64(value)) && value < 1e15 && value > -1e15 {
+		switch size := math.Abs(value); {
+		case value == math.Trunc(value) && size < 1e15:
 			return strconv.FormatFloat(value, 'f', 1, 64)
+		case size >= 1e-15 && size < 1e15: // as it is written in a pipeline
+			return strconv.FormatFloat(value, 'f', -1, 64)
 		}
 		return strconv.FormatFloat(value, 'g', -1, 64)
 	case []any, map[string]any:

@@ -183,7 +183,7 @@ func scalarText(v any) (string, bool) {
 	case int:
 		return strconv.Itoa(v), true
 	case float64:
-		return strconv.FormatFloat(v, 'g', -1, 64), true
+		return strconv.FormatFloat(v, 'f', -1, 64), true
 	case json.Number:
 		return v.String(), true
 	}
