@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/rs/zerolog"
@@ -26,23 +27,23 @@ const Unbounded time.Duration = 1<<63 - 1
 type Option func(*config)
 
 type config struct {
-	name, kind, version string
-	host, ip            string
-	tags                []string
-	log                 zerolog.Logger
-	slots               *capacity.Slots
-	thresholds          *capacity.Thresholds
-	filter              func(task.Event) error
-	heartbeat           time.Duration
-	wait                time.Duration
-	grace               time.Duration
-	graceGiven          bool // by WithGrace
-	idle                time.Duration
-	overrun             time.Duration
-	state               *state // nil stores nothing
-	stages              Stages // nil without stages
-	interval            time.Duration
-	signals             []os.Signal
+	name       string
+	self       client.Registration // see WithRegistration
+	tags       []string
+	log        zerolog.Logger
+	slots      *capacity.Slots
+	thresholds *capacity.Thresholds
+	filter     func(task.Event) error
+	heartbeat  time.Duration
+	wait       time.Duration
+	grace      time.Duration
+	graceGiven bool // by WithGrace
+	idle       time.Duration
+	overrun    time.Duration
+	state      *state // nil stores nothing
+	stages     Stages // nil without stages
+	interval   time.Duration
+	signals    []os.Signal
 }
 
 func defaults() config {
@@ -51,7 +52,7 @@ func defaults() config {
 		host = "delegate"
 	}
 	return config{
-		name: host, host: host, kind: "DOCKER", log: zerolog.Nop(),
+		name: host, self: client.Registration{HostName: host, DelegateType: "DOCKER"}, log: zerolog.Nop(),
 		interval: defaultInterval, heartbeat: defaultHeartbeat, wait: defaultWait, grace: defaultGrace, overrun: overrun,
 	}
 }
@@ -65,18 +66,11 @@ func WithTags(tags ...string) Option {
 	return func(c *config) { c.tags = append(c.tags, slices.Clone(tags)...) }
 }
 
-// WithDelegateType sets the type with which the delegate registers. The default is
-// "DOCKER".
-func WithDelegateType(kind string) Option { return func(c *config) { c.kind = kind } }
-
-// WithVersion sets the version with which the delegate registers. The default is
-// empty.
-func WithVersion(version string) Option { return func(c *config) { c.version = version } }
-
-// WithAddress sets the host name and IP address with which the delegate registers.
-// The default is the host name and no address.
-func WithAddress(host, ip string) Option {
-	return func(c *config) { c.host, c.ip = host, ip }
+// WithRegistration changes what the delegate tells the manager about itself: DelegateType
+// is "DOCKER" by default, HostName is the host name, and Version and IP are empty. The
+// poller sets the other fields of the registration itself.
+func WithRegistration(change func(*client.Registration)) Option {
+	return func(c *config) { change(&c.self) }
 }
 
 // WithLogger sets the delegate's log, to which the poller adds the label delegate.

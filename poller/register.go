@@ -14,8 +14,8 @@ import (
 // registration describes the delegate under its id, or "" before it has one.
 func (p *Poller) registration(id string, draining bool) *client.Registration {
 	return &client.Registration{
-		DelegateID: id, DelegateName: p.name, DelegateType: p.kind, Version: p.version,
-		HostName: p.host, IP: p.ip, Connected: true, LastHeartbeat: time.Now().UnixMilli(),
+		DelegateID: id, DelegateName: p.name, DelegateType: p.self.DelegateType, Version: p.self.Version,
+		HostName: p.self.HostName, IP: p.self.IP, Connected: true, LastHeartbeat: time.Now().UnixMilli(),
 		SupportedTaskTypes: p.router.Types(), Tags: slices.Clone(p.tags), Draining: draining,
 	}
 }
@@ -25,7 +25,7 @@ func (p *Poller) register(ctx context.Context, id string, draining bool) (*clien
 	if err != nil {
 		return nil, fmt.Errorf("registering the delegate %q: %w", p.name, err)
 	}
-	d.Host, d.IP = p.host, p.ip
+	d.Host, d.IP = p.self.HostName, p.self.IP
 	p.turns.contact.now()
 	p.log.Info().Str("delegate_id", d.ID).Str("name", p.name).Strs("tags", p.tags).
 		Strs("task_types", p.router.Types()).Int("max_stages", p.slots.Max()).Msg("registered")

@@ -181,3 +181,14 @@ func TestSignalsDrainAndThenCancel(t *testing.T) {
 		})
 	}
 }
+
+func TestTheRegistrationSaysWhatTheProgramChanged(t *testing.T) {
+	t.Parallel()
+	srv := server(t)
+	start(t, srv, router.RouteMap{executeTask: echo}, poller.WithRegistration(func(r *client.Registration) {
+		r.DelegateType, r.Version, r.HostName, r.IP, r.Draining = "KUBERNETES", "1.2.3", "build-7.example.com", "192.0.2.7", true
+	}))
+	got := srv.Delegates()[0].Registration
+	assert.Equal(t, []string{"KUBERNETES", "1.2.3", "build-7.example.com", "192.0.2.7"}, []string{got.DelegateType, got.Version, got.HostName, got.IP})
+	assert.False(t, got.Draining, "the poller says whether it drains")
+}

@@ -216,7 +216,7 @@ func (s *session) unregister(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalCallTimeout)
 	defer cancel()
 	err := s.client.Unregister(ctx, &client.Unregistration{
-		DelegateID: s.delegateID(), HostName: s.host, NG: true, DelegateType: s.kind, IPAddress: s.ip,
+		DelegateID: s.delegateID(), HostName: s.self.HostName, NG: true, DelegateType: s.self.DelegateType, IPAddress: s.self.IP,
 	})
 	switch {
 	case err != nil && !errors.Is(err, client.ErrGone):

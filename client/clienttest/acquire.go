@@ -77,9 +77,7 @@ func (s *Server) grant(d *delegate, sub *Submission) *task.Task {
 	case sub.pending:
 		sub.pending, sub.owner = false, d.ID
 		close(sub.acquired)
-		if !sub.keepListed {
-			s.unlist(sub)
-		}
+		s.unlist(sub)
 	case sub.owner != d.ID:
 		return nil
 	}

@@ -103,7 +103,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok boo
 		case <-r.Context().Done():
 			return p, false
 		case <-s.done:
-			http.Error(w, ErrClosed.Error(), http.StatusServiceUnavailable)
+			http.Error(w, errClosed.Error(), http.StatusServiceUnavailable)
 			return p, false
 		}
 	}

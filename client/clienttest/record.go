@@ -91,7 +91,7 @@ func matchesAny(c string, calls []string) bool {
 }
 
 // WaitCalls returns when n requests of a call have finished since the start. An empty
-// call counts all requests. It returns the error of the context, or [ErrClosed].
+// call counts all requests. It returns the error of the context, or one after [Server.Close].
 func (s *Server) WaitCalls(ctx context.Context, call string, n int) error {
 	var calls []string
 	if call != "" {
@@ -108,7 +108,7 @@ func (s *Server) WaitCalls(ctx context.Context, call string, n int) error {
 		select {
 		case <-recorded:
 		case <-s.done:
-			return ErrClosed
+			return errClosed
 		case <-ctx.Done():
 			return fmt.Errorf("waiting for %d calls (%s), %d came: %w", n, call, count, ctx.Err())
 		}

@@ -17,8 +17,7 @@ import (
 	"github.com/delegate-io/dlite/internal/token"
 )
 
-// ErrClosed means that the server was closed.
-var ErrClosed = errors.New("clienttest: the server is closed")
+var errClosed = errors.New("clienttest: the server is closed")
 
 // Server is a manager in memory. Make one with [NewServer]. Its methods are safe
 // for concurrent use. The fields must not be changed.

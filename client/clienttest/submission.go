@@ -10,8 +10,7 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// ErrAborted means that a task was aborted before a delegate acquired it.
-var ErrAborted = errors.New("clienttest: the task was aborted before a delegate acquired it")
+var errAborted = errors.New("clienttest: the task was aborted before a delegate acquired it")
 
 // Response is the answer of a delegate as it arrived.
 type Response struct {
@@ -45,18 +44,17 @@ type Submission struct {
 
 	// Guarded by server.mu.
 
-	task       *task.Task
-	to         string // the only delegate that gets the task, empty for any
-	keepListed bool
-	cursor     uint64
-	pending    bool
-	aborted    bool
-	finished   bool
-	owner      string // the delegate that acquired the task
-	acquires   int
-	attempts   int
-	responses  []Response
-	final      int // index of the final response, -1 before it
+	task      *task.Task
+	to        string // the only delegate that gets the task, empty for any
+	cursor    uint64
+	pending   bool
+	aborted   bool
+	finished  bool
+	owner     string // the delegate that acquired the task
+	acquires  int
+	attempts  int
+	responses []Response
+	final     int // index of the final response, -1 before it
 }
 
 // SubmitOption changes how the server hands out a task.
@@ -72,10 +70,6 @@ func (s *Submission) isFor(d *delegate) bool {
 	}
 	return d.supports(s.task.Type)
 }
-
-// KeepListed lists the task in polls until it is answered, as some managers do.
-// A delegate must still acquire it only once (rule P2).
-func KeepListed() SubmitOption { return func(s *Submission) { s.keepListed = true } }
 
 // Submit offers a copy of a task to the delegates that support its type, or that
 // registered without types. A task without an id gets one. Submit panics if the
@@ -143,8 +137,8 @@ func (s *Server) unlist(sub *Submission) {
 }
 
 // Wait waits for the final answer to the task. An answer with the status RUNNING
-// is not final (docs/protocol.md 1). Wait returns the error of the context,
-// [ErrAborted] or [ErrClosed].
+// is not final (docs/protocol.md 1). Wait returns the error of the context, or one if the
+// task was aborted before a delegate acquired it, or the server is closed.
 func (s *Submission) Wait(ctx context.Context) (*Response, error) {
 	select {
 	case <-s.done:
@@ -152,14 +146,14 @@ func (s *Submission) Wait(ctx context.Context) (*Response, error) {
 		if r := s.response(); r != nil {
 			return r, nil
 		}
-		return nil, ErrClosed
+		return nil, errClosed
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for the answer to task %s: %w", s.ID, ctx.Err())
 	}
 	if r := s.response(); r != nil {
 		return r, nil
 	}
-	return nil, ErrAborted
+	return nil, errAborted
 }
 
 func (s *Submission) response() *Response {

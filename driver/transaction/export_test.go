@@ -8,6 +8,9 @@ import (
 // WithInFlight sets how long after a kill an engine may still create resources.
 func WithInFlight(d time.Duration) Option { return func(c *config) { c.inFlight = d } }
 
+// WithLease sets how long a transaction may be without activity.
+func WithLease(d time.Duration) Option { return func(c *config) { c.lease = d } }
+
 // WithClock replaces time.Now for leases.
 func WithClock(now func() time.Time) Option { return func(c *config) { c.now = now } }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/delegate-io/dlite/logger"
 )
 
-// endLog closes a log. If the log service is away, endLog returns after the time
-// of WithLogWait and the log closes later, so that it does not delay the stage;
+// endLog closes a log. If the log service is away, endLog returns after logWait
+// and the log closes later, so that it does not delay the stage;
 // closeLogs waits for it. The caller holds a use of the transaction, or its init
 // has not ended. If task is not empty, endLog notes that the log of its step is closed.
 func (t *transaction) endLog(ctx context.Context, l logger.TaskLog, step, task string) {
@@ -21,7 +21,7 @@ func (t *transaction) endLog(ctx context.Context, l logger.TaskLog, step, task s
 			t.notes.add(note{Task: task, LogEnded: true})
 		}
 	})
-	wait := time.NewTimer(t.stages.logWait)
+	wait := time.NewTimer(logWait)
 	defer wait.Stop()
 	select {
 	case <-done:

@@ -16,11 +16,16 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Defaults of the options.
 const (
-	defaultLease          = 24 * time.Hour
-	defaultCleanupTimeout = 5 * time.Minute
-	defaultLogWait        = 2 * time.Second
+	// defaultLease is how long a transaction may be without activity before it is cleaned up
+	// (rule T6).
+	defaultLease = 24 * time.Hour
+	// cleanupTimeout limits one attempt to clean up. Remaining resources are tried again later.
+	cleanupTimeout = 5 * time.Minute
+	// logWait limits how long the answer of an init or a step waits until its log is archived.
+	// While the log service is away, the answer is sent first and the log ends later. The answer
+	// of the cleanup waits for the log, at most maxLogWait; [Stages.Close] waits for the rest.
+	logWait = 2 * time.Second
 )
 
 // resumeWait is how long a resumed transaction waits for its manager to send a task for
@@ -36,10 +41,8 @@ type config struct {
 	infras   []string
 	delegate string
 	lease    time.Duration
-	cleanup  time.Duration
 	log      zerolog.Logger
 	openLog  openTaskLog
-	logWait  time.Duration
 	http     *http.Client     // of the default openLog
 	now      func() time.Time // for leases
 	inFlight time.Duration
@@ -77,14 +80,6 @@ func WithInfra(infras ...string) Option {
 // answer of an init. The default is the host name.
 func WithDelegate(name string) Option { return func(c *config) { c.delegate = name } }
 
-// WithLease sets how long a transaction may be without activity before it is
-// cleaned up (rule T6). The default is 24 h.
-func WithLease(d time.Duration) Option { return func(c *config) { c.lease = d } }
-
-// WithCleanupTimeout limits one attempt to clean up. Remaining resources are tried again
-// later. The default is 5 minutes.
-func WithCleanupTimeout(d time.Duration) Option { return func(c *config) { c.cleanup = d } }
-
 // WithLogger sets the log for events outside of tasks. The handlers log to the
 // logger of their context if it has one. The default discards.
 func WithLogger(log zerolog.Logger) Option { return func(c *config) { c.log = log } }
@@ -104,13 +99,6 @@ func WithLog(open func(ctx context.Context, target logger.StreamConfig) logger.T
 // must not show any secret, also no value that is too short to be masked: such a step gets its
 // script in another way, or fails. The default is the zero value of [secrets.Config].
 func WithMasks(cfg secrets.Config) Option { return func(c *config) { c.masks = cfg } }
-
-// WithLogWait limits how long the answer of an init or a step waits until its log is archived.
-// While the log service is away, the answer is sent first and the log ends later. The answer
-// of the cleanup waits for the log, at most 10 s; [Stages.Close] waits for the rest. See
-// [WithLog] for a delegate that is killed in between. With 0 no answer waits. The default is
-// 2 s.
-func WithLogWait(d time.Duration) Option { return func(c *config) { c.logWait = d } }
 
 // WithResume keeps transactions alive when the delegate's process dies (rule
 // T5). Recover resumes transactions whose init had ended, if the driver is a

@@ -56,16 +56,15 @@ func New(d driver.Driver, opts ...Option) *Stages {
 		panic("transaction: New needs a driver")
 	}
 	c := config{
-		dir: defaultDir(), lease: defaultLease, cleanup: defaultCleanupTimeout, infras: []string{Local},
-		log: zerolog.Nop(), now: time.Now, inFlight: inFlight, logWait: defaultLogWait,
+		dir: defaultDir(), lease: defaultLease, infras: []string{Local},
+		log: zerolog.Nop(), now: time.Now, inFlight: inFlight,
 	}
 	c.delegate, _ = os.Hostname() // an empty name is valid
 	for _, o := range opts {
 		o(&c)
 	}
-	if c.dir == "" || c.lease <= 0 || c.cleanup <= 0 {
-		panic(fmt.Sprintf("transaction: the ledger's directory is %q, the lease %s, the cleanup time-out %s: "+
-			"none may be empty or below 1 ns", c.dir, c.lease, c.cleanup))
+	if c.dir == "" {
+		panic("transaction: the directory of WithLedger is empty")
 	}
 	if c.slots == nil {
 		c.slots = capacity.NewSlots(0)

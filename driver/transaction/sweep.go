@@ -28,7 +28,7 @@ func (t *transaction) sweep(ctx context.Context) error {
 	if t.journal == nil || t.cleaned {
 		return nil // without a record there are no resources
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.stages.cleanup)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	t.mu.Lock()
 	resources := slices.Clone(t.resources)
@@ -73,7 +73,7 @@ func (s *Stages) sweepByLabels(ctx context.Context) error {
 	if err := s.ledger.open(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.cleanup)
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	found, err := finder.Find(ctx, map[string]string{driver.LabelLedger: s.ledger.id})
 	if err != nil {

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,9 +20,10 @@ import (
 // Driver runs each transaction on its own machine (rule D6). It is safe for concurrent use. Create
 // it with [New].
 type Driver struct {
-	pools  map[string]*Pool
-	choose func(*driver.Environment) string
-	// see WithUnreachable
+	pools map[string]*Pool
+	first string // the name of the pool of transactions that choose none
+	// unreachable is how long the agent of a running machine may be unreachable until the
+	// machine counts as dead. A machine that does not run counts as dead at once.
 	unreachable time.Duration
 
 	mu     sync.Mutex
@@ -36,25 +38,10 @@ var (
 	_ driver.Reserver   = (*Driver)(nil)
 )
 
-// Option configures a [Driver].
-type Option func(*Driver)
-
-// WithChoice sets the function that chooses the pool of a transaction. It returns the pool's name;
-// "" means the first pool. The default returns the network option "pool_id", where a
-// DLITE_CI_VM_INITIALIZE_TASK has its pool.
-func WithChoice(choose func(env *driver.Environment) string) Option {
-	return func(d *Driver) { d.choose = choose }
-}
-
-// WithUnreachable sets how long the agent of a running machine may be unreachable until the
-// machine counts as dead. It must be positive. The default is 20 seconds. A machine that does not
-// run counts as dead at once.
-func WithUnreachable(limit time.Duration) Option {
-	return func(d *Driver) { d.unreachable = limit }
-}
-
-// New returns a driver on pools. The caller starts and closes the pools.
-func New(pools []*Pool, opts ...Option) (*Driver, error) {
+// New returns a driver on pools. The network option "pool_id" of a transaction, where a
+// DLITE_CI_VM_INITIALIZE_TASK has its pool, is the name of its pool. Without it the transaction
+// gets the first pool. The caller starts and closes the pools.
+func New(pools []*Pool) (*Driver, error) {
 	d := &Driver{pools: map[string]*Pool{}, links: map[string]*link{}, unreachable: 20 * time.Second}
 	for _, p := range pools {
 		if p == nil || d.pools[p.cfg.Name] != nil {
@@ -65,20 +52,7 @@ func New(pools []*Pool, opts ...Option) (*Driver, error) {
 	if len(pools) == 0 {
 		return nil, errors.New("driver vm: no pool is configured")
 	}
-	d.choose = func(env *driver.Environment) string { return env.Network.Options[stage.PoolOption] }
-	for _, opt := range opts {
-		opt(d)
-	}
-	if d.unreachable <= 0 {
-		return nil, fmt.Errorf("driver vm: the time-out %v for unreachable machines is not positive", d.unreachable)
-	}
-	byName, first := d.choose, pools[0].cfg.Name
-	d.choose = func(env *driver.Environment) string {
-		if name := byName(env); name != "" {
-			return name
-		}
-		return first
-	}
+	d.first = pools[0].cfg.Name
 	return d, nil
 }
 
@@ -166,7 +140,7 @@ func (d *Driver) init(ctx context.Context, env *driver.Environment, l driver.Led
 
 // poolOf returns the pool of a transaction. It ends the transaction's reservations in other pools.
 func (d *Driver) poolOf(env *driver.Environment) (*Pool, error) {
-	name := d.choose(env)
+	name := cmp.Or(env.Network.Options[stage.PoolOption], d.first)
 	p := d.pools[name]
 	if p == nil {
 		return nil, fmt.Errorf("unknown pool %q: the pools are %q", name, slices.Sorted(maps.Keys(d.pools)))

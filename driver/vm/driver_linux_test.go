@@ -88,9 +88,9 @@ func (s *stageOf) machine() string {
 	return s.l.all()[0].ID
 }
 
-func newDriver(tb testing.TB, pools []*vm.Pool, opts ...vm.Option) *vm.Driver {
+func newDriver(tb testing.TB, pools []*vm.Pool) *vm.Driver {
 	tb.Helper()
-	d, err := vm.New(pools, opts...)
+	d, err := vm.New(pools)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { assert.NoError(tb, d.Close()) })
 	return d
@@ -212,7 +212,7 @@ func TestABrokenConnectionDoesNotFailItsStep(t *testing.T) {
 func TestAnUnreachableAgentFailsItsStep(t *testing.T) {
 	t.Parallel()
 	s := newSiteBehind(t, agentProgram(t), vm.PoolConfig{Min: 1, Max: 2})
-	st := begin(t, newDriver(t, []*vm.Pool{s.pool}, vm.WithUnreachable(500*time.Millisecond)))
+	st := begin(t, newDriver(t, []*vm.Pool{s.pool}).SetUnreachable(500*time.Millisecond))
 	out := newLines()
 	done := st.start(sh("step", "echo begun; sleep 600"), out)
 	out.expect(t, "begun")

@@ -1,6 +1,9 @@
 package vm
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // PassFaults makes the pool call pass before and after each change of a record. The caller calls
 // it before Start.
@@ -50,4 +53,10 @@ func (p *Pool) Connected() (n int) {
 		}
 	}
 	return n
+}
+
+// SetUnreachable sets how long the agent of a running machine may be unreachable.
+func (d *Driver) SetUnreachable(limit time.Duration) *Driver {
+	d.unreachable = limit
+	return d
 }

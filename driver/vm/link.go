@@ -56,7 +56,7 @@ func healthy(ctx context.Context, c *agent.Client) error {
 // link is the connection to the agent of a claimed machine. It detects the machine's death.
 type link struct {
 	pool        *Pool
-	unreachable time.Duration // see WithUnreachable
+	unreachable time.Duration // see Driver
 	machine     *machine
 	gone        <-chan struct{} // of the machine, for this claim
 	client      *agent.Client

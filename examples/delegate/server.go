@@ -13,6 +13,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/logger"
 	"github.com/delegate-io/dlite/logger/otlp"
 	"github.com/delegate-io/dlite/poller"
@@ -171,6 +172,7 @@ func newClient(cfg config, log zerolog.Logger, more ...client.Option) (c *client
 func pollerOptions(cfg config, state string, log zerolog.Logger) []poller.Option {
 	options := []poller.Option{
 		poller.WithName(cfg.Name), poller.WithTags(cfg.Tags...), poller.WithLogger(log),
+		poller.WithRegistration(func(r *client.Registration) { r.Version = program.Version() }),
 		poller.WithInterval(time.Duration(cfg.PollInterval) * time.Millisecond),
 		poller.WithIdleWait(seconds(cfg.IdleWait)),
 	}

@@ -102,8 +102,8 @@ var mayImport = map[string][]string{
 	"driver/local/internal/steps":  {"driver", "task/stage", "internal/handover", "internal/recorded"},
 	"driver/agent":                 {"driver", "task", "task/stage", "logger", "secrets", "internal/envelope", "internal/handover"},
 	"driver/vm":                    {"driver", "driver/agent", "task/stage", "internal/atomicfile"},
-	"driver/vm/qemu":               {"driver/vm", "driver/agent", "internal/atomicfile", "internal/process"},
-	"driver/vm/libvirt":            {"driver/vm", "driver/agent"},
+	"driver/vm/qemu":               {"driver/vm", "driver/vm/internal/provider", "driver/agent", "internal/atomicfile", "internal/process"},
+	"driver/vm/libvirt":            {"driver/vm", "driver/vm/internal/provider", "driver/agent"},
 	"driver/vm/ec2":                {"driver/vm", "driver/agent"},
 	"driver/kubernetes":            {"driver", "driver/agent", "task/stage", "internal/podagent", "internal/recorded"},
 	"driver/cgi":                   {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
@@ -223,8 +223,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 44
-	mostNames              = 614
+	mostPackages           = 43
+	mostNames              = 570
 	mostDirectRequirements = 25 // of the root module
 )
 

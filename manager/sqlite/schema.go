@@ -48,7 +48,7 @@ func versionOf(ctx context.Context, db *sql.DB) (int, error) {
 		return 0, err
 	}
 	if application != applicationID && (application != 0 || version != 0 || tables != 0) {
-		return 0, fmt.Errorf("%w: it has %d tables of another program", ErrForeign, tables)
+		return 0, fmt.Errorf("%w: it has %d tables of another program", errForeign, tables)
 	}
 	return version, nil
 }
@@ -124,7 +124,7 @@ func check(ctx context.Context, path string) (err error) {
 		return explain(err)
 	}
 	if version == 0 {
-		return fmt.Errorf("%w: it is empty", ErrForeign)
+		return fmt.Errorf("%w: it is empty", errForeign)
 	}
 	var result string
 	if err := db.QueryRowContext(ctx, "PRAGMA integrity_check(1)").Scan(&result); err != nil {

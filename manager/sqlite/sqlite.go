@@ -21,12 +21,12 @@ import (
 	"github.com/delegate-io/dlite/manager/internal/journal"
 )
 
-// Errors of Open, Check and Restore, for [errors.Is].
+// Errors of Open, Check and Restore.
 var (
-	// ErrInUse means that another process uses the database.
-	ErrInUse = errors.New("the database is in use")
-	// ErrForeign means that the file is not a database of this package.
-	ErrForeign = errors.New("the file is not a journal's database")
+	// errInUse means that another process uses the database.
+	errInUse = errors.New("the database is in use")
+	// errForeign means that the file is not a database of this package.
+	errForeign = errors.New("the file is not a journal's database")
 )
 
 // Config configures [Open].
@@ -76,7 +76,7 @@ func open(ctx context.Context, path string, cfg Config, steps []migration) (_ *L
 	case err != nil:
 		return nil, fmt.Errorf("locking it: %w", err)
 	case !locked:
-		return nil, fmt.Errorf("%w: another process uses it; stop that process, or use Redis for several managers", ErrInUse)
+		return nil, fmt.Errorf("%w: another process uses it; stop that process, or use Redis for several managers", errInUse)
 	}
 	defer func() {
 		if err != nil {
@@ -178,7 +178,7 @@ func explain(err error) error {
 	case codes.SQLITE_IOERR:
 		return fmt.Errorf("the disk has failed or is full: %w", err)
 	case codes.SQLITE_NOTADB:
-		return fmt.Errorf("%w: %w", ErrForeign, err)
+		return fmt.Errorf("%w: %w", errForeign, err)
 	case codes.SQLITE_CORRUPT:
 		return fmt.Errorf("%w: restore a backup: %w", journal.ErrDamaged, err)
 	case codes.SQLITE_READONLY, codes.SQLITE_PERM, codes.SQLITE_CANTOPEN:

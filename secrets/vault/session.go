@@ -36,8 +36,8 @@ func newSession(token string, seconds int, renewable bool) *session {
 	return s
 }
 
-// ErrLogin means that the server refused the configured credentials.
-var ErrLogin = errors.New("vault refused the login")
+// errLogin means that the server refused the configured credentials.
+var errLogin = errors.New("vault refused the login")
 
 // withClient calls f with a client that has a token. If the server refuses the token
 // as invalid, withClient gets another token and calls f once more.
@@ -154,14 +154,14 @@ func (p *Provider) logIn(ctx context.Context) (*session, error) {
 	if p.cfg.TokenFile != "" {
 		var err error
 		if token, err = readFile(p.cfg.TokenFile); err != nil {
-			return nil, fmt.Errorf("%w: the token: %w", ErrLogin, err)
+			return nil, fmt.Errorf("%w: the token: %w", errLogin, err)
 		}
 	}
 	secrets.FromContext(ctx).Add(token)
 	s, err := p.clientWithToken(token).Auth().Token().LookupSelfWithContext(ctx)
 	switch {
 	case statusOf(err) == http.StatusForbidden:
-		return nil, fmt.Errorf("%w: the token is not valid, has expired or was revoked", ErrLogin)
+		return nil, fmt.Errorf("%w: the token is not valid, has expired or was revoked", errLogin)
 	case err != nil:
 		return nil, explain(err)
 	case s == nil || s.Data == nil:
@@ -177,7 +177,7 @@ func (p *Provider) logInAppRole(ctx context.Context) (*session, error) {
 	role := p.cfg.AppRole
 	id, err := p.secretID(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w: the secret id: %w", ErrLogin, err)
+		return nil, fmt.Errorf("%w: the secret id: %w", errLogin, err)
 	}
 	mount := strings.Trim(role.Mount, "/")
 	if mount == "" {
@@ -191,11 +191,11 @@ func (p *Provider) logInAppRole(ctx context.Context) (*session, error) {
 	switch {
 	case statusOf(err) == http.StatusBadRequest || statusOf(err) == http.StatusForbidden:
 		p.unwrapped = "" // the file may have a new secret id
-		return nil, fmt.Errorf("%w: %w", ErrLogin, explain(err))
+		return nil, fmt.Errorf("%w: %w", errLogin, explain(err))
 	case err != nil:
 		return nil, explain(err)
 	case s == nil || s.Auth == nil:
-		return nil, fmt.Errorf("%w: the answer has no token", ErrLogin)
+		return nil, fmt.Errorf("%w: the answer has no token", errLogin)
 	}
 	secrets.FromContext(ctx).Add(s.Auth.ClientToken)
 	return newSession(s.Auth.ClientToken, s.Auth.LeaseDuration, s.Auth.Renewable), nil

@@ -66,7 +66,7 @@ func filter(name string, values ...string) types.Filter {
 // instances returns the EC2 instances with an id, in any state. There is at most one, unless a
 // user has copied tags.
 func (p *Provider) instances(ctx context.Context, id string) ([]types.Instance, error) {
-	return p.describe(ctx, filter("tag:"+TagID, id))
+	return p.describe(ctx, filter("tag:"+tagID, id))
 }
 
 func (p *Provider) describe(ctx context.Context, filters ...types.Filter) ([]types.Instance, error) {
@@ -128,7 +128,7 @@ func (p *Provider) await(ctx context.Context, limit time.Duration, id string, do
 		}
 	})
 	// One machine fits on one page.
-	err := waiter.Wait(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+TagID, id)}}, limit)
+	err := waiter.Wait(ctx, &ec2.DescribeInstancesInput{Filters: []types.Filter{filter("tag:"+tagID, id)}}, limit)
 	switch {
 	case err == nil:
 		return nil

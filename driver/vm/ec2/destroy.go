@@ -90,7 +90,7 @@ func (p *Provider) bindVolumes(ctx context.Context, id string, i *types.Instance
 		return nil
 	}
 	in := &ec2.ModifyInstanceAttributeInput{InstanceId: i.InstanceId}
-	ask := &ec2.DescribeVolumesInput{Filters: []types.Filter{filter("tag:"+TagID, id)}}
+	ask := &ec2.DescribeVolumesInput{Filters: []types.Filter{filter("tag:"+tagID, id)}}
 	for pages := ec2.NewDescribeVolumesPaginator(p.cfg.Client, ask); pages.HasMorePages(); {
 		var page *ec2.DescribeVolumesOutput
 		err := p.call(ctx, func(ctx context.Context) (err error) {

@@ -18,7 +18,7 @@
 //
 // # No leftovers
 //
-// The call that creates a resource also tags it, with [TagID] and [TagOwner], so that any process
+// The call that creates a resource also tags it, with dlite-id and dlite-owner, so that any process
 // can find it. The call has a client token that depends on the id: repeated calls create one
 // machine. Volumes are deleted with their machine, even if the image or a launch template keeps
 // them. There are no fixed addresses. A machine that shuts itself down is terminated. With
@@ -35,7 +35,7 @@
 //
 //   - Users with ec2:DescribeInstanceAttribute, which many read-only policies
 //
-// allow. Deny it for instances that are tagged with [TagOwner].
+// allow. Deny it for instances that are tagged with dlite-owner.
 //   - Processes on the machine, through the metadata service: user data cannot be
 //
 // changed while a machine runs. Steps that run as root control the machine anyway. Containers
@@ -55,7 +55,7 @@
 //
 // The delegate needs ec2:RunInstances, CreateTags, DescribeInstances, DescribeVolumes,
 // DescribeImages, ModifyInstanceAttribute and TerminateInstances, and iam:PassRole for a profile.
-// All but the Describe calls can be restricted to resources with [TagOwner].
+// All but the Describe calls can be restricted to resources with dlite-owner.
 //
 // Start reading at ec2.go.
 package ec2

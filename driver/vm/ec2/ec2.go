@@ -16,15 +16,15 @@ import (
 
 // Tags of all resources that a Provider creates.
 const (
-	// TagID is the tag with the machine's id (vm.Spec).
-	TagID = "dlite-id"
-	// TagOwner is the tag with the machine's owner.
-	TagOwner = "dlite-owner"
+	// tagID is the tag with the machine's id (vm.Spec).
+	tagID = "dlite-id"
+	// tagOwner is the tag with the machine's owner.
+	tagOwner = "dlite-owner"
 )
 
-// ErrCapacity is wrapped by the error of a Create that found no capacity in any subnet, or
+// errCapacity is wrapped by the error of a Create that found no capacity in any subnet, or
 // exceeded the account's limits. A later attempt may succeed.
-var ErrCapacity = errors.New("EC2 has no capacity for the machine")
+var errCapacity = errors.New("EC2 has no capacity for the machine")
 
 // Provider implements [vm.Provider] on EC2. It has no state that another process needs. It is safe
 // for concurrent use.
@@ -113,7 +113,7 @@ func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err erro
 		}
 		full = append(full, err)
 	}
-	return "", fmt.Errorf("%w: %w", ErrCapacity, errors.Join(full...))
+	return "", fmt.Errorf("%w: %w", errCapacity, errors.Join(full...))
 }
 
 // running waits until the machine runs and has an address.
@@ -169,7 +169,7 @@ func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
 // List implements [vm.Provider]. It omits machines that are ending.
 func (p *Provider) List(ctx context.Context, owner string) ([]string, error) {
 	found, err := p.describe(ctx,
-		filter("tag:"+TagOwner, owner),
+		filter("tag:"+tagOwner, owner),
 		filter("instance-state-name", "pending", "running", "stopping", "stopped"))
 	if err != nil {
 		return nil, fmt.Errorf("list the machines of %s: %w", owner, err)
@@ -177,7 +177,7 @@ func (p *Provider) List(ctx context.Context, owner string) ([]string, error) {
 	seen := map[string]bool{}
 	var ids []string
 	for n := range found {
-		if id := tag(&found[n], TagID); id != "" && !seen[id] {
+		if id := tag(&found[n], tagID); id != "" && !seen[id] {
 			seen[id] = true
 			ids = append(ids, id)
 		}

@@ -106,7 +106,7 @@ func (p *Provider) tags(spec vm.Spec) []types.Tag {
 		all["Name"] = spec.ID
 	}
 	maps.Copy(all, p.cfg.Tags)
-	all[TagID], all[TagOwner] = spec.ID, spec.Owner
+	all[tagID], all[tagOwner] = spec.ID, spec.Owner
 	var tags []types.Tag
 	for _, k := range slices.Sorted(maps.Keys(all)) {
 		tags = append(tags, types.Tag{Key: aws.String(k), Value: aws.String(all[k])})

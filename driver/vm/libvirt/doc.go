@@ -12,7 +12,7 @@
 //	pool, err := vm.NewPool(machines, vm.PoolConfig{Min: 2, Max: 8})
 //
 // A guest runs the agent (examples/agent boot). The agent waits for its agent.Boot at the virtio
-// serial port [vm.PortName]. The daemon makes that port a socket on its host, so the delegate must
+// serial port io.dlite.agent. The daemon makes that port a socket on its host, so the delegate must
 // run there, as a user who may connect to it.
 //
 // The domain is defined before its disk is created, and undefined after the disk is deleted. Its

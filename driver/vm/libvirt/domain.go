@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 // namespace marks the metadata of the driver's machines.
@@ -64,7 +65,7 @@ func (p *Provider) xml(spec vm.Spec, disk string) (string, error) {
 func placeholders(c Config, spec vm.Spec, disk string) map[string]string {
 	values := map[string]string{
 		"type": escape(c.Type), "arch": escape(c.Arch), "machine": escape(c.Machine), "id": escape(spec.ID),
-		"memory_mb": strconv.Itoa(c.MemoryMB), "cpus": strconv.Itoa(c.CPUs), "port": escape(vm.PortName),
+		"memory_mb": strconv.Itoa(c.MemoryMB), "cpus": strconv.Itoa(c.CPUs), "port": escape(provider.PortName),
 		"boot": "", "cpu": "", "disk": "",
 	}
 	var labels strings.Builder
@@ -132,11 +133,11 @@ func channel(text string) (string, error) {
 		return "", fmt.Errorf("read the domain: %w", err)
 	}
 	for _, c := range domain.Channels {
-		if c.Target.Name == vm.PortName && c.Source.Path != "" {
+		if c.Target.Name == provider.PortName && c.Source.Path != "" {
 			return c.Source.Path, nil
 		}
 	}
-	return "", fmt.Errorf("the domain has no channel %s", vm.PortName)
+	return "", fmt.Errorf("the domain has no channel %s", provider.PortName)
 }
 
 // owner returns the owner that the metadata of a machine names.

@@ -16,6 +16,7 @@ import (
 	"github.com/digitalocean/go-libvirt/socket/dialers"
 
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 const (
@@ -29,7 +30,7 @@ const (
 // daemon may restart at any time.
 type Provider struct {
 	config   Config
-	creating vm.Creating
+	creating provider.Creating
 }
 
 // New checks the configuration. It does not call the daemon.
@@ -207,7 +208,7 @@ func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) er
 		return fmt.Errorf("connect to the serial port: %w", err)
 	}
 	defer conn.Close() //nolint:errcheck // the agent has confirmed its boot
-	port := vm.NewPort(conn)
+	port := provider.NewPort(conn)
 	if err := port.Ready(ctx, true); err != nil {
 		return err
 	}

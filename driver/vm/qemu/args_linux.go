@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 // File descriptors that QEMU inherits.
@@ -58,7 +58,7 @@ func (c Config) arguments(name string, mem memory, paused bool) []string {
 	args = append(args,
 		"-device", c.device("virtio-serial"),
 		"-chardev", fmt.Sprintf("socket,id=%s,fd=%d", agentChar, bootFile),
-		"-device", "virtserialport,chardev="+agentChar+",name="+vm.PortName,
+		"-device", "virtserialport,chardev="+agentChar+",name="+provider.PortName,
 		"-device", c.device("virtio-rng"),
 		"-netdev", c.network(), "-device", c.device("virtio-net", "netdev=net"),
 	)

@@ -12,7 +12,7 @@
 //	pool, err := vm.NewPool(machines, vm.PoolConfig{Min: 2, Max: 8})
 //
 // A guest runs the agent (examples/agent boot). The agent waits for its agent.Boot at the virtio
-// serial port [vm.PortName]; in the guest, udev calls it /dev/virtio-ports/io.dlite.agent. With a
+// serial port io.dlite.agent; in the guest, udev calls it /dev/virtio-ports/io.dlite.agent. With a
 // snapshot, one guest boots up to that point, and all later machines are restored from it. Each
 // machine receives its own keys, clock and randomness.
 //

@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
@@ -28,7 +28,7 @@ type machine struct {
 	dir     string
 	monitor *monitor
 	agent   *net.UnixConn // host's end of the serial port
-	port    *vm.Port
+	port    *provider.Port
 	gone    chan struct{} // closed when the process has ended and is reaped
 }
 
@@ -93,7 +93,7 @@ func (c Config) start(ctx context.Context, dir, name string, mem memory, snap *s
 		return nil, fmt.Errorf("start the emulator: %w", err)
 	}
 	_, _ = qmpEnd.Close(), agentEnd.Close() // otherwise the end of QEMU would not be seen
-	m := &machine{cmd: cmd, dir: dir, agent: agent, port: vm.NewPort(agent), gone: make(chan struct{})}
+	m := &machine{cmd: cmd, dir: dir, agent: agent, port: provider.NewPort(agent), gone: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
 		close(m.gone)

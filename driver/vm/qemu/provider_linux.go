@@ -14,12 +14,13 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 // Provider implements [vm.Provider]. It is safe for concurrent use.
 type Provider struct {
 	config   Config
-	creating vm.Creating
+	creating provider.Creating
 
 	mu      sync.Mutex
 	started map[string]*machine // by this process, by id; guarded by mu

@@ -1,4 +1,4 @@
-package vm
+package provider
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Creating tracks the machines that a [Provider] is creating. With it, Destroy can end a running
+// Creating tracks the machines that a provider is creating. With it, Destroy can end a running
 // Create of the same process. The zero value is ready to use. It is safe for concurrent use.
 type Creating struct {
 	mu    sync.Mutex

@@ -1,4 +1,4 @@
-package vm_test
+package provider_test
 
 import (
 	"bufio"
@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 // machineEnd runs do as the agent's side of a port, and returns the host's side.
-func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *vm.Port {
+func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *provider.Port {
 	t.Helper()
 	ours, theirs := net.Pipe()
 	ended := make(chan struct{})
@@ -29,7 +29,7 @@ func machineEnd(t *testing.T, do func(in *bufio.Reader, out io.Writer)) *vm.Port
 		_ = ours.Close()
 		<-ended
 	})
-	return vm.NewPort(ours)
+	return provider.NewPort(ours)
 }
 
 func say(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -1,4 +1,4 @@
-package vm
+package provider
 
 import (
 	"bufio"
@@ -18,7 +18,7 @@ import (
 // PortName is the name of the virtio serial port at which a machine's agent waits for its boot.
 const PortName = "io.dlite.agent"
 
-// Port is the host's end of a machine's serial port, for providers. It performs the handshake that
+// Port is the host's end of a machine's serial port, for its provider. It performs the handshake that
 // [agent.PortReady] describes. It is not safe for concurrent use.
 type Port struct {
 	conn  net.Conn

@@ -1,4 +1,4 @@
-package vm_test
+package provider_test
 
 import (
 	"context"
@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/delegate-io/dlite/driver/vm"
+	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
 // Rule D6: a Destroy stops only the Create of its machine.
 func TestADestroyEndsTheRunningCreate(t *testing.T) {
 	t.Parallel()
-	var c vm.Creating
+	var c provider.Creating
 	require.NoError(t, c.Stop(t.Context(), "dlite-a"))
 	a, endA, err := c.Begin(t.Context(), "dlite-a")
 	require.NoError(t, err)
@@ -25,7 +25,7 @@ func TestADestroyEndsTheRunningCreate(t *testing.T) {
 	cancel()
 	require.ErrorIs(t, c.Stop(given, "dlite-a"), context.Canceled, "it does not wait for ever")
 	<-a.Done()
-	require.ErrorIs(t, context.Cause(a), vm.ErrDestroyed)
+	require.ErrorIs(t, context.Cause(a), provider.ErrDestroyed)
 	require.NoError(t, b.Err())
 
 	stopped := make(chan error, 1)

@@ -1,0 +1,2 @@
+// Package provider is what the providers of package vm on QEMU and libvirt have in common.
+package provider
