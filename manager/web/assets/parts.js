@@ -34,7 +34,7 @@ export function filters(fields, changed) {
     return { input, el: h('div', { class: 'field' }, h('label', { for: id }, f.label), input) };
   });
   const values = () => Object.fromEntries(inputs.map(i => [i.input.name, i.input.value.trim()]));
-  const send = () => { clearTimeout(timer); changed(values()); };
+  const send = () => { clearTimeout(timer); if (el.isConnected) changed(values()); }; // another view may be open by now
   const el = h('form', { class: 'filters', role: 'search', 'aria-label': t.filter, on: {
     submit: (/** @type {Event} */ e) => { e.preventDefault(); send(); },
     input: () => { clearTimeout(timer); timer = window.setTimeout(send, 300); },
