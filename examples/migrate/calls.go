@@ -3,13 +3,14 @@ package main
 import (
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 )
 
 // rewritesCall reports whether [rewriter.call] rewrites the calls of an upstream function.
 func rewritesCall(name string) bool {
 	switch name {
-	case "delegate.New", "delegate.NewFromToken", "delegate.Token", "poller.New", "httphelper.WriteNotFound", "httphelper.WriteInternalError",
+	case "delegate.New", "delegate.NewFromToken", "delegate.NewTokenCache", "delegate.Token", "poller.New", "httphelper.WriteNotFound", "httphelper.WriteInternalError",
 		"logger.WriteNotFound", "logger.WriteInternalError":
 		return true
 	}
@@ -29,6 +30,9 @@ func (r *rewriter) call(n *ast.CallExpr) {
 		}
 		r.helpers["mustClient"] = true
 		r.put(n, "mustClient("+r.newClient(name, n)+")")
+	case name == "delegate.NewTokenCache" && len(n.Args) == 2:
+		r.helpers["accountTokens"] = true
+		r.put(n, "newAccountTokens("+r.arguments(n.Args)+")")
 	case name == "delegate.Token" && len(n.Args) == 5:
 		r.helpers["delegateToken"] = true
 		r.put(n, "delegateToken("+r.arguments(n.Args[2:])+")")
@@ -112,6 +116,8 @@ func (r *rewriter) methodCall(n *ast.CallExpr) {
 	switch {
 	case kind == "poller.Poller" && method == "SetFilter" && len(n.Args) == 1:
 		r.setFilter(n, f)
+	case kind == "delegate.TokenCache" && method == "GetTokenHash":
+		r.mark("the client sends no hash of the secret: remove it")
 	case kind == "router.Router" && method == "Routes":
 		r.put(f.Sel, "Types")
 	case kind == "router.Router" && method == "Route":
@@ -164,6 +170,9 @@ func (r *rewriter) setFilter(n *ast.CallExpr, f *ast.SelectorExpr) {
 		r.put(n, x+`.SetMaintenance("maintenance mode")`)
 		return
 	}
+	if r.filterOfNew(n, f) {
+		return
+	}
 	r.mark("a filter cannot change while the poller polls: use poller.WithFilter with a func(task.Event) error, or SetMaintenance with a reason to take no new stages")
 }
 
@@ -189,4 +198,54 @@ func (r *rewriter) refusesInits(e ast.Expr) bool {
 		return ok && e.Op == token.NEQ && s.Sel.Name == "TaskType" && strings.Contains(strings.ToLower(r.textOf(e.Y)), "init")
 	}
 	return false
+}
+
+// filterOfNew rewrites a filter that is set in the statement after the construction of the poller: an option of the poller.
+func (r *rewriter) filterOfNew(n *ast.CallExpr, f *ast.SelectorExpr) bool {
+	p, isName := f.X.(*ast.Ident)
+	if !isName || len(r.path) < 3 {
+		return false
+	}
+	statement, isStatement := r.parent().(*ast.ExprStmt)
+	block, isBlock := r.path[len(r.path)-3].(*ast.BlockStmt)
+	if !isStatement || !isBlock {
+		return false
+	}
+	at := slices.Index(block.List, ast.Stmt(statement))
+	if at < 1 {
+		return false
+	}
+	assign, ok := block.List[at-1].(*ast.AssignStmt)
+	if !ok || len(assign.Lhs) != 1 || len(assign.Rhs) != 1 {
+		return false
+	}
+	left, isName := assign.Lhs[0].(*ast.Ident)
+	call, isCall := assign.Rhs[0].(*ast.CallExpr)
+	if !isName || left.Name != p.Name || !isCall || r.oldName(call.Fun) != "poller.New" || len(call.Args) != 6 || mentions(n.Args[0], p.Name) {
+		return false
+	}
+	r.helpers["acceptedBy"] = true
+	filter := r.qualified("poller.WithFilter") + "(acceptedBy(" + r.textOf(n.Args[0]) + "))"
+	r.put(call, strings.TrimSuffix(r.textOf(call), ")")+", "+filter+")")
+	r.put(statement, "")
+	return true
+}
+
+// mentions reports whether a name occurs in a part of the code, other than as a field or a method.
+func mentions(n ast.Node, name string) bool { return len(mentionsOf(n, name)) > 0 }
+
+func mentionsOf(n ast.Node, name string) (found []*ast.Ident) {
+	members := map[*ast.Ident]bool{}
+	ast.Inspect(n, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			members[n.Sel] = true
+		case *ast.Ident:
+			if n.Name == name && !members[n] {
+				found = append(found, n)
+			}
+		}
+		return true
+	})
+	return found
 }

@@ -13,6 +13,7 @@ import (
 // packages, such as client.Task, without the pointer. A name with two types has none.
 type kinds struct {
 	fields, globals, functions map[string]string
+	methods                    map[string]bool // such as T.Acquire
 	locals                     map[*ast.FuncDecl]map[string]string
 	scopes                     map[string][]scope // of local names
 }
@@ -21,7 +22,7 @@ type kinds struct {
 type scope struct{ from, to token.Pos }
 
 func newKinds() *kinds {
-	return &kinds{fields: map[string]string{}, globals: map[string]string{}, functions: map[string]string{}, locals: map[*ast.FuncDecl]map[string]string{}, scopes: map[string][]scope{}}
+	return &kinds{methods: map[string]bool{}, fields: map[string]string{}, globals: map[string]string{}, functions: map[string]string{}, locals: map[*ast.FuncDecl]map[string]string{}, scopes: map[string][]scope{}}
 }
 
 func learn(names map[string]string, name, kind string) {
@@ -155,6 +156,9 @@ func (k *kinds) declare(f *ast.File) {
 	for _, d := range f.Decls {
 		switch d := d.(type) {
 		case *ast.FuncDecl:
+			if d.Recv != nil {
+				k.methods[receiver(d)+"."+d.Name.Name] = true
+			}
 			if results := d.Type.Results; results != nil && len(results.List) > 0 {
 				learn(k.functions, d.Name.Name, typeKind(old, results.List[0].Type))
 			}

@@ -64,6 +64,14 @@ func TestARunnerIsRewritten(t *testing.T) {
 	assert.Contains(t, again.String(), "0 files, 0 places to decide on")
 }
 
+// One place needs a decision: the errors of the own client.
+func TestARunnerWithItsOwnClientIsRewritten(t *testing.T) {
+	t.Parallel()
+	dir, out := migrated(t, "own")
+	assert.Contains(t, out, " 1 places to decide on", out)
+	testModule(t, dir)
+}
+
 // rewriteText rewrites one file.
 func rewriteText(t *testing.T, text string) result {
 	t.Helper()
@@ -137,12 +145,42 @@ func TestRewrites(t *testing.T) {
 		"router":     {`func f(r router.Router) []string { return r.Routes() }`, `func f(r *router.Router) []string { return r.Types() }`},
 		"gone field": {"func f(p *poller.Poller) {\n\tg(p.Client)\n}", "func f(p *poller.Poller) {\n\t// MIGRATE: poller.Poller has no Client: keep the client in a variable\n\tg(p.Client)\n}"},
 		"gone name":  {"type T struct {\n\tlog logger.Logger\n}", "type T struct {\n\t// MIGRATE: logger.Logger has no counterpart: use zerolog.Logger: poller.WithLogger, client.WithLogger and router.Standard take one\n\tlog logger.Logger\n}"},
-		"own client": {
-			"func (c *C) Acquire(ctx Ctx, id, taskID string) (*client.Task, error) { return nil, nil }",
-			"// MIGRATE: if this type is a client.Client, its methods change: docs/migrating.md, \"Your own client.Client\", has them\nfunc (c *C) Acquire(ctx Ctx, id, taskID string) (*task.Task, error) { return nil, nil }",
+		"acquire of an own client": {
+			"func (c *C) Acquire(ctx Ctx, id, taskID string) (*client.Task, error) { return c.get(taskID), nil }",
+			"func (c *C) Acquire(ctx Ctx, id string, event task.Event) (*task.Task, error) {\n\ttaskID := event.TaskID\n\treturn c.get(taskID), nil\n}",
 		},
-		"shadowed name": {"func f() {\n\tclient := &client.Task{}\n\tg(client.Data)\n}", "func f() {\n\tclient := &task.Task{}\n\tg(client.Data)\n}"},
-		"untouched":     {`func f(x X) string { return x.DelegateInfo.ID + x.TaskEvents[0] }`, ""},
+		"acquire without names": {
+			"func (c *C) Acquire(Ctx, string, string) (*client.Task, error) { return nil, nil }",
+			"func (c *C) Acquire(Ctx, string, task.Event) (*task.Task, error) { return nil, nil }",
+		},
+		"events of an own client": {
+			"func (c *C) GetTaskEvents(ctx Ctx, id string) (*client.TaskEventsResponse, error) { return nil, nil }",
+			"func (c *C) Poll(ctx Ctx, id string, _ client.PollQuery) (*client.Pending, error) { return nil, nil }",
+		},
+		"capacity of an own client": {
+			"func (c *C) RegisterCapacity(ctx Ctx, id string, n *client.DelegateCapacity) error { return c.set(n.MaxBuilds) }",
+			"func (c *C) ReportCapacity(ctx Ctx, id string, n int) error { return c.set(n) }",
+		},
+		"capacity of an own client, passed on": {
+			"func (c *C) RegisterCapacity(ctx Ctx, id string, n *client.DelegateCapacity) error { return c.set(n) }",
+			"// MIGRATE: if this type is a client.Client, its methods change: docs/migrating.md, \"Your own client.Client\", has them\nfunc (c *C) ReportCapacity(ctx Ctx, id string, n int) error { return c.set(n) }",
+		},
+		"answers of an own client": {
+			"func (c *C) SendStatus(ctx Ctx, id, taskID string, r *client.TaskResponse) error { return c.send(taskID, r) }\n\nfunc (c *C) SendRunnerStatus(ctx Ctx, id, taskID string, r *client.RunnerTaskResponse) error { return nil }",
+			"// MIGRATE: an own client.Client must retry temporary errors in Respond, and wrap client.ErrUnauthorized, ErrGone or ErrRetryable: docs/migrating.md, \"Your own client.Client\"\nfunc (c *C) Respond(ctx Ctx, id string, acquired *task.Task, r *task.Response) error {\n\tif acquired.RunnerResponse {\n\t\treturn c.SendRunnerStatus(ctx, id, acquired.ID, r)\n\t}\n\ttaskID := acquired.ID\n\treturn c.send(taskID, r)\n}\n\nfunc (c *C) SendRunnerStatus(ctx Ctx, id, taskID string, r *task.Response) error { return nil }",
+		},
+		"filter of a new poller": {
+			"func f() {\n\tp := poller.New(a, s, n, nil, c, r)\n\tp.SetFilter(func(ev *client.TaskEvent) bool { return g(ev.AccountID) })\n\th(p)\n}",
+			"func f() {\n\tp := poller.New(c, r, poller.WithName(n), poller.WithFilter(acceptedBy(func(ev *task.Event) bool { return g(ev.Account) })))\n\n\th(p)\n}",
+		},
+		"filter that uses the poller": {
+			"func f() {\n\tp := poller.New(a, s, n, nil, c, r)\n\tp.SetFilter(h(p))\n}",
+			"func f() {\n\tp := poller.New(c, r, poller.WithName(n))\n\t// MIGRATE: a filter cannot change while the poller polls: use poller.WithFilter with a func(task.Event) error, or SetMaintenance with a reason to take no new stages\n\tp.SetFilter(h(p))\n}",
+		},
+		"type of a filter": {"var f = poller.FilterFn(g)", "var f = (func(*task.Event) bool)(g)"},
+		"tokens":           {"func f(t *delegate.TokenCache) { t = delegate.NewTokenCache(a, s); t.Get() }", "func f(t *accountTokens) { t = newAccountTokens(a, s); t.Get() }"},
+		"shadowed name":    {"func f() {\n\tclient := &client.Task{}\n\tg(client.Data)\n}", "func f() {\n\tclient := &task.Task{}\n\tg(client.Data)\n}"},
+		"untouched":        {`func f(x X) string { return x.DelegateInfo.ID + x.TaskEvents[0] }`, ""},
 	} {
 		got := rewriteText(t, head+c.before+"\n")
 		if c.after == "" {
@@ -153,7 +191,7 @@ func TestRewrites(t *testing.T) {
 		if at := strings.Index(body, "\n// clientOptions"); at > 0 {
 			body = body[:at]
 		}
-		for _, helper := range []string{"\n// mustClient", "\n// delegateToken"} {
+		for _, helper := range []string{"\n// mustClient", "\n// delegateToken", "\n// accountTokens", "\n// acceptedBy"} {
 			body, _, _ = strings.Cut(body, helper)
 		}
 		body = strings.TrimSpace(importLines.ReplaceAllString(strings.TrimPrefix(body, "package x\n"), ""))

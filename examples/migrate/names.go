@@ -23,9 +23,6 @@ var newNames = map[string]string{
 // advice is for names without a counterpart.
 var advice = map[string]string{
 	"client.DelegateCapacity":  "ReportCapacity takes the number of stages",
-	"delegate.TokenCache":      "the client keeps its token itself: remove the cache, or use Token of client.HTTP",
-	"delegate.NewTokenCache":   "the client keeps its token itself: remove the cache, or use Token of client.HTTP",
-	"poller.FilterFn":          "poller.WithFilter takes a func(task.Event) error: an error refuses the task",
 	"poller.NewResponseWriter": "task.Serve runs a handler and returns its answer",
 	"logger.Logger":            "use zerolog.Logger: poller.WithLogger, client.WithLogger and router.Standard take one",
 	"logger.Logrus":            "use zerolog: logger.New makes the logger of a delegate",
@@ -65,7 +62,7 @@ var fieldTypes = map[string]string{
 
 // resultTypes has the first results of upstream functions and methods.
 var resultTypes = map[string]string{
-	"delegate.New": "delegate.HTTPClient", "delegate.NewFromToken": "delegate.HTTPClient", "poller.New": "poller.Poller", "router.NewRouter": "router.Router",
+	"delegate.NewTokenCache": "delegate.TokenCache", "delegate.New": "delegate.HTTPClient", "delegate.NewFromToken": "delegate.HTTPClient", "poller.New": "poller.Poller", "router.NewRouter": "router.Router",
 	"poller.Poller.Register": "poller.DelegateInfo", "router.Router.Route": "task.Handler",
 	"client.Client.Register": "client.RegisterResponse", "delegate.HTTPClient.Register": "client.RegisterResponse",
 	"client.Client.Acquire": "client.Task", "delegate.HTTPClient.Acquire": "client.Task",
@@ -94,6 +91,32 @@ func mustClient(c *@client@.HTTP, err error) *@client@.HTTP {
 		panic(err)
 	}
 	return c
+}
+`,
+	"accountTokens": `
+// accountTokens issues tokens of an account.
+type accountTokens struct{ accountID, secret string }
+
+func newAccountTokens(accountID, secret string) *accountTokens { return &accountTokens{accountID, secret} }
+
+// Get returns a token that is valid for 20 minutes.
+func (t *accountTokens) Get() (string, error) {
+	c, err := @client@.New("https://localhost", t.accountID, t.secret)
+	if err != nil {
+		return "", err
+	}
+	return c.Token(20 * @time@.Minute)
+}
+`,
+	"acceptedBy": `
+// acceptedBy returns a filter for the tasks that a function accepts.
+func acceptedBy(accepts func(*@task@.Event) bool) func(@task@.Event) error {
+	return func(e @task@.Event) error {
+		if accepts(&e) {
+			return nil
+		}
+		return @task@.Errorf(@task@.RetryOnOtherDelegate, "the filter of the runner refuses the task")
+	}
 }
 `,
 	"delegateToken": `

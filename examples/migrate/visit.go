@@ -24,29 +24,6 @@ func (r *rewriter) visit(n ast.Node) {
 	}
 }
 
-// method marks the methods of a type that implements the interface of a client.
-func (r *rewriter) method(n *ast.FuncDecl) {
-	if n.Recv == nil {
-		return
-	}
-	switch n.Name.Name {
-	case "Register", "Heartbeat", "Unregister", "RegisterCapacity", "GetTaskEvents", "Acquire", "SendStatus", "SendRunnerStatus":
-	default:
-		return
-	}
-	for _, list := range []*ast.FieldList{n.Type.Params, n.Type.Results} {
-		if list == nil {
-			continue
-		}
-		for _, field := range list.List {
-			if strings.HasPrefix(typeKind(r.old, field.Type), "client.") {
-				r.mark("if this type is a client.Client, its methods change: docs/migrating.md, \"Your own client.Client\", has them")
-				return
-			}
-		}
-	}
-}
-
 // oldName returns the upstream name that a selector stands for, such as client.Task.
 func (r *rewriter) oldName(e ast.Expr) string {
 	s, ok := e.(*ast.SelectorExpr)
@@ -86,7 +63,20 @@ func (r *rewriter) nameOf(n *ast.SelectorExpr, name string) {
 	if call, ok := r.parent().(*ast.CallExpr); ok && call.Fun == n && rewritesCall(name) {
 		return
 	}
-	if name == "client.DelegateCapacity" && r.isCapacityArgument() {
+	if name == "client.DelegateCapacity" && (r.isCapacityArgument() || r.isOwnCapacity()) {
+		return
+	}
+	switch name {
+	case "poller.FilterFn":
+		text := "func(*" + r.qualified("task.Event") + ") bool"
+		if call, ok := r.parent().(*ast.CallExpr); ok && call.Fun == n {
+			text = "(" + text + ")"
+		}
+		r.put(n, text)
+		return
+	case "delegate.TokenCache":
+		r.helpers["accountTokens"] = true
+		r.put(n, "accountTokens")
 		return
 	}
 	renamed := newNames[name]
