@@ -151,7 +151,10 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	if err != nil {
 		return err
 	}
-	request, target, err := s.table.Stage(steps.Info{Stage: id, Account: m.Account, Run: m.Run, Number: run.Number, Codebase: doc.Run.Codebase}, c.Open)
+	request, target, err := s.table.Stage(steps.Info{
+		Stage: id, Account: m.Account, Run: m.Run, Number: run.Number, Codebase: doc.Run.Codebase, User: doc.Run.User,
+		Triggered: doc.Run.TriggerType != "" && doc.Run.TriggerType != "MANUAL",
+	}, c.Open)
 	if err != nil {
 		return refused(err)
 	}

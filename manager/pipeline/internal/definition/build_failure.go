@@ -57,7 +57,7 @@ func (r *reader) retry(a *Action, n, spec *Node, at *path, depth int) {
 		r.error(n.Position, "missing-key", at, "the action Retry needs a spec", "write spec: {retryCount: 2, retryIntervals: [10s]}")
 		return
 	}
-	a.RetryCount, a.Condition, a.FailAll = spec.Get("retryCount"), spec.Get("condition"), spec.Get("failAll")
+	a.RetryCount, a.Condition, a.FailAll = spec.Get("retryCount"), conditionOf(spec, "condition"), spec.Get("failAll")
 	r.atLeast(a.RetryCount, 1, at.at("retryCount"))
 	if count, ok := whole(a.RetryCount); ok && count > maxRetries {
 		r.error(a.RetryCount.Position, "bad-value", at.at("retryCount"), fmt.Sprintf("%d is too large: the most is %d", count, maxRetries), "")

@@ -1,6 +1,9 @@
 package definition
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 func (r *reader) stageItems(n *Node, at *path) []StageItem {
 	if n == nil || n.Kind != List {
@@ -130,7 +133,16 @@ func when(n *Node, status string) *When {
 	if n == nil || n.Kind != Map {
 		return nil
 	}
-	return &When{Position: n.Position, Status: n.Get(status).Text(), Condition: n.Get("condition")}
+	return &When{Position: n.Position, Status: n.Get(status).Text(), Condition: conditionOf(n, "condition")}
+}
+
+// conditionOf returns a condition, or nil if it is absent or empty: editors write an empty one.
+func conditionOf(n *Node, key string) *Node {
+	c := n.Get(key)
+	if c != nil && c.Kind == Scalar && strings.TrimSpace(c.Text()) == "" {
+		return nil
+	}
+	return c
 }
 
 // dependsOn returns nil if the key is absent, and an empty list for [].

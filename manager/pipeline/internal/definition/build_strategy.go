@@ -18,7 +18,7 @@ func (r *reader) strategy(n *Node, at *path) *Strategy {
 		s.Whole = n
 		return s
 	}
-	s.Parallelism, s.When = n.Get("parallelism"), n.Get("when")
+	s.Parallelism, s.When = n.Get("parallelism"), conditionOf(n, "when")
 	s.OnFailure = n.Get("onFailure").Text()
 	s.MaxConcurrency = n.Get("maxConcurrency")
 	switch matrix := n.Get("matrix"); {

@@ -241,6 +241,27 @@ func (t *turn) currentStatus(n *Node) Status {
 	return all.aggregate()
 }
 
+// liveStatus is the status of a node as far as it has come, with the children of strategies that still run.
+func (t *turn) liveStatus(n *Node) Status {
+	if n.Status.Ended() || n.Kind == StepNode {
+		return n.Status
+	}
+	var all tally
+	t.countLive(n, &all)
+	return all.aggregate()
+}
+
+func (t *turn) countLive(n *Node, all *tally) {
+	for status, count := range n.Tally {
+		all.add(status, count)
+	}
+	for _, child := range t.children(n) {
+		if child.Kind != StepNode && !child.Status.Ended() { // an ended one is counted above
+			t.countLive(child, all)
+		}
+	}
+}
+
 // text writes a value as text. Lists and maps are JSON.
 func text(value any) string {
 	switch value := value.(type) {

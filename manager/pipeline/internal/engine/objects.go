@@ -69,8 +69,10 @@ func (t *turn) pipelineObject() *object {
 			return t.variablesOf(root, t.m.root), true
 		case "status":
 			return string(root.Status), true
-		case "currentStatus", "liveStatus":
+		case "currentStatus":
 			return string(root.Tally.aggregate()), true
+		case "liveStatus":
+			return string(t.liveStatus(root)), true
 		case "stages":
 			return t.container(root, t.m.root, rootPath), true
 		}
@@ -149,8 +151,10 @@ func (t *turn) nodeMember(n *Node, name string) (any, bool) {
 		return n.Postfix, true
 	case "executionUrl":
 		return t.s.Run.URL, true
-	case "status", "liveStatus":
+	case "status":
 		return string(n.Status), true
+	case "liveStatus":
+		return string(t.liveStatus(n)), true
 	case "currentStatus":
 		if n.Status.Ended() || n.Kind == StepNode {
 			return string(n.Status), true

@@ -185,3 +185,15 @@ func TestAStrategyWhoseChildHasTheNameOfAStepFails(t *testing.T) {
 	assert.Equal(t, Failed, w.step("a").Status)
 	assert.Contains(t, w.step("a").Reason, "the identifier a_1")
 }
+
+// Only liveStatus has the steps of a strategy that still runs.
+func TestTheLiveStatusIncludesStepsOfLoops(t *testing.T) {
+	t.Parallel()
+	const words = "<+stage.status> <+stage.currentStatus> <+stage.liveStatus> <+pipeline.currentStatus> <+pipeline.liveStatus>"
+	w := build(t, strings.Replace(run("a", "strategy: {repeat: {times: 2, maxConcurrency: 1}}"), "echo", words, 1))
+	w.results["a_0"] = []Result{exit(1)}
+	w.begin().play()
+	command := func(step string) any { return w.steps[w.step(step).Path].Spec["command"] }
+	assert.Equal(t, "RUNNING SUCCEEDED SUCCEEDED SUCCEEDED SUCCEEDED", command("a_0"))
+	assert.Equal(t, "RUNNING SUCCEEDED FAILED SUCCEEDED FAILED", command("a_1"))
+}

@@ -27,6 +27,8 @@ func TestAStepRunsOrIsSkippedByItsWhen(t *testing.T) {
 		"status and condition":     {when: `{stageStatus: Failure, condition: "true"}`, status: Skipped, reason: "runs only on failure of the stage", values: []Value{{"<+stage.currentStatus>", "SUCCEEDED"}}},
 		"a true condition":         {when: `{stageStatus: Success, condition: '<+codebase.branch> == "main"'}`, status: Succeeded},
 		"a false condition":        {when: `{stageStatus: Success, condition: '<+codebase.branch> == "dev"'}`, status: Skipped, reason: `the condition is false: <+codebase.branch> == "dev"`, values: []Value{{"<+codebase.branch>", "main"}}},
+		"an empty condition":       {when: `{stageStatus: Success, condition: " "}`, status: Succeeded},
+		"a condition of null":      {when: `{stageStatus: Success, condition: null}`, status: Succeeded},
 		"a literal":                {when: `{stageStatus: Success, condition: "false"}`, status: Skipped, reason: "the condition is false: false"},
 		"a boolean":                {when: `{stageStatus: Success, condition: false}`, status: Skipped, reason: "the condition is false: false"},
 		"a block with a line end":  {when: "\n  stageStatus: Success\n  condition: |\n    <+codebase.branch> == \"main\"\n", status: Succeeded},

@@ -14,6 +14,9 @@ func (b *stageBuilder) clone(f fields) (*stage.Clone, error) {
 	if err != nil {
 		return nil, err
 	}
+	if b.info.Triggered && f.text("depth") == "" {
+		c.Depth = 0
+	}
 	b.pin(c)
 	b.merge(c, f)
 	return c, nil

@@ -25,6 +25,9 @@ type Info struct {
 	Account string
 	Run     string
 	Number  int64
+	// User started the run. Triggered reports that a trigger or a schedule did.
+	User      string
+	Triggered bool
 	// Codebase are the values of codebase.*: what the run builds. They come from outside.
 	Codebase map[string]any
 }
@@ -196,6 +199,7 @@ func (b *stageBuilder) environment() map[string]string {
 		"CI": "true", "DRONE": "true", "DRONE_BUILD_NUMBER": number, "DRONE_STAGE_NAME": b.opening.Identifier,
 		"HARNESS_BUILD_ID": number, "HARNESS_ACCOUNT_ID": b.info.Account, "HARNESS_ORG_ID": b.opening.Org, "HARNESS_PROJECT_ID": b.opening.Project,
 		"HARNESS_PIPELINE_ID": b.opening.Pipeline, "HARNESS_STAGE_ID": b.opening.Identifier, "HARNESS_EXECUTION_ID": b.info.Run,
+		"HARNESS_USER_ID": expression.Escape(b.info.User),
 	} {
 		if value != "" {
 			env[name] = value

@@ -221,6 +221,22 @@ func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
 	}
 }
 
+// A trigger fetches the whole history, as the merge of a pull request needs it.
+func TestARunOfATriggerFetchesAllCommits(t *testing.T) {
+	t.Parallel()
+	for repository, depths := range map[string][2]int{`{"connectorRef":"git","repoName":"web"}`: {50, 0}, `{"connectorRef":"git","repoName":"web","depth":7}`: {7, 7}} {
+		for i, triggered := range []bool{false, true} {
+			request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Triggered: triggered, User: "${{secrets.x}}"}, &engine.Opening{Clone: true, Repository: spec(t, repository)})
+			require.NoError(t, err)
+			var init stage.InitRequest
+			require.NoError(t, json.Unmarshal(request.Init, &init))
+			assert.Equal(t, depths[i], init.Clone.Depth, repository)
+			assert.NotContains(t, string(request.Init), "${{secrets.x}}", "the name of a user is not a reference")
+			assert.NotEmpty(t, init.Envs["HARNESS_USER_ID"])
+		}
+	}
+}
+
 func TestTheCodebaseIsClonedByTheInit(t *testing.T) {
 	t.Parallel()
 	request, _, err := newTable(t).Stage(steps.Info{Stage: "s", Number: 7, Codebase: map[string]any{"commitMessage": "${{secrets.prod}}", "commitSha": "0123", "branch": "main", "repoUrl": "https://git.example/acme/web.git"}}, &engine.Opening{
