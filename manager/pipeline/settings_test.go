@@ -21,7 +21,7 @@ func TestTheSettingsOfTheDocumentationAreValid(t *testing.T) {
 	require.True(t, found)
 	settings, err := ReadSettings([]byte(text))
 	require.NoError(t, err)
-	require.Len(t, settings.Connectors, 5)
+	require.Len(t, settings.Connectors, 6)
 	_, err = steps.New(settings)
 	require.NoError(t, err)
 	_, err = ReadSettings([]byte("conectors: {}"))
