@@ -116,9 +116,13 @@ func (r *run) progressVariables(s *step) map[string]string {
 	if r.failed() {
 		status = statusFailure
 	}
+	build := status
+	if r.details != nil && len(failedStages(r.details.Build)) > 0 { // of an earlier stage
+		build = statusFailure
+	}
 	started, now := strconv.FormatInt(r.progress.Started, 10), strconv.FormatInt(unix(), 10)
 	return map[string]string{
-		"DRONE_BUILD_STATUS": status, "CI_BUILD_STATUS": status,
+		"DRONE_BUILD_STATUS": build, "CI_BUILD_STATUS": build,
 		"DRONE_STAGE_STATUS": status, "CI_JOB_STATUS": status,
 		"DRONE_STAGE_STARTED": started, "DRONE_STAGE_FINISHED": now, "DRONE_BUILD_FINISHED": now,
 		"DRONE_STEP_NAME": s.plan.Name, "DRONE_STEP_NUMBER": strconv.Itoa(s.plan.Number),

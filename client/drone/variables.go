@@ -56,11 +56,16 @@ func (c *Client) variables(d *details) map[string]string {
 			v[name] = value
 		}
 	}
-	v["DRONE_FAILED_STAGES"] = strings.Join(failedStages(b), ",")
+	failed := failedStages(b)
+	v["DRONE_FAILED_STAGES"] = strings.Join(failed, ",")
+	if len(failed) > 0 {
+		v["DRONE_BUILD_STATUS"] = statusFailure
+	}
 	switch ref := b.text("ref"); {
 	case strings.HasPrefix(ref, "refs/tags/"):
 		v["DRONE_TAG"] = strings.TrimPrefix(ref, "refs/tags/")
 		addSemver(v, v["DRONE_TAG"])
+		addCalver(v, v["DRONE_TAG"])
 	case b.text("event") == "pull_request":
 		v["DRONE_PULL_REQUEST"] = pullRequest(ref)
 		v["DRONE_PULL_REQUEST_TITLE"] = b.text("title")
@@ -120,6 +125,32 @@ func addSemver(v map[string]string, tag string) {
 	v["DRONE_SEMVER"], v["DRONE_SEMVER_SHORT"] = text, core
 	v["DRONE_SEMVER_MAJOR"], v["DRONE_SEMVER_MINOR"], v["DRONE_SEMVER_PATCH"] = parts[0], parts[1], parts[2]
 	v["DRONE_SEMVER_PRERELEASE"], v["DRONE_SEMVER_BUILD"] = pre, build
+}
+
+// addCalver adds the parts of a tag that is a version by the calendar, such as v2026.11.2-rc1: its first number is a year.
+func addCalver(v map[string]string, tag string) {
+	parts := strings.SplitN(strings.TrimPrefix(tag, "v"), ".", 3)
+	if len(parts) < 2 {
+		return
+	}
+	year, err := strconv.Atoi(parts[0])
+	_, minorErr := strconv.Atoi(parts[1])
+	if err != nil || minorErr != nil || year < 19 || year > 99 && year < 2019 || year > 9998 {
+		return
+	}
+	short := parts[0] + "." + parts[1]
+	v["DRONE_CALVER_MAJOR_MINOR"], v["DRONE_CALVER_MAJOR"], v["DRONE_CALVER_MINOR"] = short, parts[0], parts[1]
+	modifier := ""
+	if len(parts) == 3 {
+		micro := parts[2]
+		micro, modifier, _ = strings.Cut(micro, "-")
+		v["DRONE_CALVER_MICRO"] = micro
+		short += "." + micro
+	}
+	v["DRONE_CALVER_SHORT"], v["DRONE_CALVER"] = short, short
+	if modifier != "" {
+		v["DRONE_CALVER_MODIFIER"], v["DRONE_CALVER"] = modifier, short+"-"+modifier
+	}
 }
 
 // oldNames returns the variables under the names that old versions of Drone use.
