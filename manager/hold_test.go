@@ -160,6 +160,7 @@ func TestASynchronousTaskIsHeldUntilItsAnswer(t *testing.T) {
 	assert.Equal(t, 200, r.status)
 	assert.Contains(t, r.body, `"data":7`)
 
+	s.waits(0) // otherwise the next wait could find the alarm of the first call
 	late := submit(`{"id":"t2","type":"custom","sync":true}`)
 	s.waits(1)
 	s.clock.Advance(time.Second)
