@@ -52,7 +52,7 @@ func openLimited(ctx context.Context, database string, limit time.Duration) (*St
 const maxDefinition = 64 << 20
 
 func open(address string, limit time.Duration) (*Store, error) {
-	s := &Store{wake: map[string]chan struct{}{}, takers: map[string]*Taker{}, writing: make(chan struct{}, 1)}
+	s := &Store{wake: map[string]chan struct{}{}, takers: map[string]*Taker{}, pages: defaultPageBounds, writing: make(chan struct{}, 1)}
 	var err error
 	if s.packer, err = zstd.NewWriter(nil, zstd.WithEncoderConcurrency(2)); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ CREATE TABLE IF NOT EXISTS runs (
   state      @blob@ NOT NULL,
   PRIMARY KEY (account, id)
 );
-CREATE INDEX IF NOT EXISTS runs_time     ON runs (account, created, id);
+CREATE INDEX IF NOT EXISTS runs_time     ON runs (account, created, id, pipeline, status, branch);
 CREATE INDEX IF NOT EXISTS runs_pipeline ON runs (account, pipeline, created, id);
 CREATE INDEX IF NOT EXISTS runs_status   ON runs (account, status, created, id);
 CREATE INDEX IF NOT EXISTS runs_branch   ON runs (account, branch, created, id);
@@ -117,7 +117,7 @@ CREATE TABLE IF NOT EXISTS ended (
   size     BIGINT NOT NULL,
   head     @blob@ NOT NULL,
   detail   @blob@ NOT NULL,
-  PRIMARY KEY (account, ended, id)
+  PRIMARY KEY (account, ended, id, pipeline, status, branch)
 );
 CREATE INDEX IF NOT EXISTS ended_id       ON ended (account, id, ended);
 CREATE INDEX IF NOT EXISTS ended_pipeline ON ended (account, pipeline, ended, id);

@@ -3,8 +3,9 @@ package store
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,134 +39,221 @@ type Key struct {
 
 // list is a table of runs or stages, its column of the time, and the table of its marks. The
 // newest comes first. Each part of a filter has an index in this order.
-type list struct{ table, time, marks string }
+type list struct {
+	table, time, marks string
+	// index has the columns by which rows are found, in the order of the list. Without a hint, SQLite finds a run by its
+	// id, and reads its row.
+	index string
+}
 
 var (
-	runList   = list{"runs", "created", "marks"}
-	endedList = list{"ended", "ended", "ended_marks"}
+	runList   = list{table: "runs", time: "created", marks: "marks", index: "runs_time"}
+	endedList = list{table: "ended", time: "ended", marks: "ended_marks", index: "sqlite_autoindex_ended_1"}
 )
 
-const (
-	// mostKeys bounds the keys that a page looks at, and so its time.
-	mostKeys = 5000
-	// mostBeginnings bounds the words that begin with a word of a text. Above it, the index of words
-	// does not help, and the rows are compared.
-	mostBeginnings = 8
-	// mostCounted bounds the keys that are counted to find the rarest part of a filter.
-	mostCounted = 1000
-)
+// pageBounds bound the work for a page.
+type pageBounds struct {
+	// first are the keys of each part of a filter that are counted to find the rarest part. They
+	// are also the first keys that a page looks at.
+	first int
+	// keys bounds the keys that a page looks at.
+	keys int
+	// rows bounds the rows that a page reads, if no index has a part of the filter.
+	rows int
+}
+
+var defaultPageBounds = pageBounds{first: 1000, keys: 5000, rows: 2000}
+
+// mostBeginnings bounds the words that begin with a word of a text. Above it, the index of words
+// does not help, and the rows are compared.
+const mostBeginnings = 8
 
 // search calls row with the rows that a filter selects, in the order of the list, up to f.Limit.
 // Row returns the key of its row. Next is where the following page begins, or nil at the end of
 // the list.
 //
-// The keys come from the index of the rarest part of the filter, and each row is compared with the
-// whole filter. After mostKeys keys the page ends, also if it is not full: a combination of
-// filters that are common, but seldom together, must not read the whole table.
+// The keys come from the index of the rarest part of the filter. Each key is compared with the other
+// parts in their indexes, and only rows of the page are read. After a number of keys the page ends, also
+// if it is not full: a combination of filters that are common, but seldom together, must not read the
+// whole table.
 func (s *Store) search(ctx context.Context, l list, f Filter, columns string, row func(scan func(...any) error) (Key, error)) (next *Key, err error) {
 	parts, none, err := s.parts(ctx, l, f)
 	if err != nil || none {
 		return nil, err
 	}
-	rarest, err := s.rarest(ctx, l, f, parts)
-	if err != nil {
-		return nil, err
-	}
-	condition := ""
-	var values []any
-	for _, p := range parts {
-		condition += " AND " + p.condition
-		values = append(values, p.values...)
-	}
-	full := errors.New("the page is full")
 	found := 0
-	for looked, size := 0, f.Limit+1; ; size = min(max(4*size, 400), mostKeys-looked) {
-		keys, err := s.keys(ctx, rarest, f, size)
-		if err != nil || len(keys) == 0 {
-			return nil, err
-		}
-		among, ids := s.inList(idsOf(keys))
-		query := `SELECT ` + columns + ` FROM ` + l.table + ` WHERE account = ? AND id ` + among + ` AND (` + l.time + `, id) >= (?, ?) AND (` + l.time + `, id) <= (?, ?)` +
-			condition + ` ORDER BY ` + l.time + ` DESC, id DESC`
-		args := append([]any{f.Account, ids, millis(keys[len(keys)-1].Time), keys[len(keys)-1].ID, millis(keys[0].Time), keys[0].ID}, values...)
+	read := func(keysOf part, last *Key, most int) (full bool, err error) {
+		keys, args := keysOf.query(f, last, most)
+		query, args := s.matching(l, f, parts, keysOf, keys, args, columns, f.Limit+1-found)
 		err = each(ctx, s.db, s.rebind(query), args, func(scan func(...any) error) error {
 			if found == f.Limit {
-				return full
+				full = true
+				return nil
 			}
 			key, err := row(scan)
 			next, found = &key, found+1
 			return err
 		})
-		looked += len(keys)
-		switch {
-		case errors.Is(err, full):
-			return next, nil
-		case err != nil:
-			return nil, err
-		case len(keys) < size:
+		return full, err
+	}
+	if all := append(parts, l.all()); len(parts) == 0 || len(parts) == 1 && parts[0].table != "" {
+		if full, err := read(all[0], nil, f.Limit+1); err != nil || full {
+			return next, err
+		}
+		return nil, nil
+	}
+	most := s.pages.keys
+	if slices.ContainsFunc(parts, func(p part) bool { return p.table == "" }) {
+		most = s.pages.rows
+	}
+	rarest, sec, err := s.rarest(ctx, l, f, parts)
+	for looked := 0; err == nil && sec.size > 0; {
+		// There is no number as a bound, because there may be further keys now.
+		full, err := read(rarest, sec.last, 0)
+		switch looked += sec.size; {
+		case err != nil, full:
+			return next, err
+		case sec.last == nil:
 			return nil, nil
 		case found == f.Limit:
 			return next, nil
+		case looked >= most:
+			return sec.last, nil
 		}
-		last := keys[len(keys)-1]
-		if looked >= mostKeys {
-			return &last, nil
+		f.Before, f.BeforeID = sec.last.Time, sec.last.ID
+		if sec, err = s.section(ctx, rarest, f, most-looked); err != nil {
+			return nil, err
 		}
-		f.Before, f.BeforeID = last.Time, last.ID
 	}
+	return nil, err
 }
 
-// part is a part of a filter.
+// part is a part of a filter: the value of a column, or a mark.
 type part struct {
-	// The table and its columns in which the part finds keys in the order of the list, and the
-	// conditions for them: alternatives, each with its values. There are none if no index helps.
+	// The table and its columns in which the part finds keys in the order of the list. There is no table if no index helps.
 	table, time, id string
-	alternatives    []string
-	values          []any // of each alternative, and of condition
-	perAlternative  [][]any
-	condition       string // for a row of the list
+	column          string // of the list, or empty
+	kind, name      string // of the mark
+	values          []string
 }
 
 // parts returns the parts of a filter. None reports that nothing can be found.
 func (s *Store) parts(ctx context.Context, l list, f Filter) (parts []part, none bool, err error) {
-	column := func(name, value string) {
+	for column, value := range map[string]string{"pipeline": f.Pipeline, "status": f.Status, "branch": f.Branch} {
 		if value != "" {
-			parts = append(parts, part{
-				table: l.table, time: l.time, id: "id", alternatives: []string{name + " = ?"}, perAlternative: [][]any{{value}},
-				condition: name + " = ?", values: []any{value},
-			})
+			p := l.all()
+			p.column, p.values = column, []string{value}
+			parts = append(parts, p)
 		}
 	}
-	column("pipeline", f.Pipeline)
-	column("status", f.Status)
-	column("branch", f.Branch)
-	marked := "kind = ? AND name = ? AND value = ?"
+	// The order of the parts does not change the rows, but databases keep the prepared query.
+	slices.SortFunc(parts, func(p, q part) int { return strings.Compare(p.column, q.column) })
+	marked := func(m Mark, values ...string) {
+		parts = append(parts, part{table: l.marks, time: "created", id: "run", kind: m.Kind, name: m.Name, values: values})
+	}
 	for _, m := range f.Marks {
-		values := []any{m.Kind, m.Name, m.Value}
-		parts = append(parts, part{
-			table: l.marks, time: "created", id: "run", alternatives: []string{marked}, perAlternative: [][]any{values}, values: append([]any{f.Account}, values...),
-			condition: `EXISTS (SELECT 1 FROM ` + l.marks + ` AS m WHERE m.account = ? AND m.kind = ? AND m.name = ? AND m.value = ? AND m.created = ` + l.table + `.` + l.time + ` AND m.run = id)`,
-		})
+		marked(m, m.Value)
 	}
 	for _, w := range words(f.Text) {
-		p := part{table: l.marks, time: "created", id: "run", condition: "search LIKE ?", values: []any{"% " + w + "%"}}
 		all, err := s.beginnings(ctx, l, f.Account, w)
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, false, err
-		}
-		if len(all) == 0 {
+		case len(all) == 0:
 			return nil, true, nil
+		case len(all) > mostBeginnings:
+			parts = append(parts, part{values: []string{"% " + w + "%"}})
+		default:
+			marked(Mark{Kind: wordMark}, all...)
 		}
-		if len(all) > mostBeginnings {
-			p.table, all = "", nil
-		}
-		for _, word := range all {
-			p.alternatives = append(p.alternatives, marked)
-			p.perAlternative = append(p.perAlternative, []any{wordMark, "", word})
-		}
-		parts = append(parts, p)
 	}
 	return parts, false, nil
+}
+
+// all is the part of an empty filter.
+func (l list) all() part { return part{table: l.table, time: l.time, id: "id"} }
+
+// section is a number of the first keys that a part of a filter selects. Last is the last one of
+// them, or nil if there are no others.
+type section struct {
+	size int
+	last *Key
+}
+
+// section returns the first keys that a part selects, up to a number.
+func (s *Store) section(ctx context.Context, p part, f Filter, most int) (sec section, err error) {
+	query, args := p.query(f, nil, most)
+	query = `SELECT t, i, COUNT(*) OVER () FROM (` + query + `) AS keys ORDER BY t, i LIMIT 1`
+	err = each(ctx, s.db, s.rebind(query), args, func(scan func(...any) error) error {
+		var ms int64
+		var last Key
+		err := scan(&ms, &last.ID, &sec.size)
+		if last.Time = time.UnixMilli(ms).UTC(); sec.size == most {
+			sec.last = &last
+		}
+		return err
+	})
+	return sec, err
+}
+
+// rarest returns the part of a filter that selects the fewest keys, and the first section of them.
+// Of parts that select many, it is the one whose first keys reach back longest.
+func (s *Store) rarest(ctx context.Context, l list, f Filter, parts []part) (best part, fewest section, err error) {
+	for _, p := range append(parts, l.all()) {
+		if p.table == "" || p.values == nil && best.table != "" {
+			continue
+		}
+		sec, err := s.section(ctx, p, f, s.pages.first)
+		if err != nil {
+			return part{}, section{}, err
+		}
+		if best.table == "" || sec.size < fewest.size || sec.last != nil && fewest.last != nil && sec.last.Time.Before(fewest.last.Time) {
+			best, fewest = p, sec
+		}
+	}
+	return best, fewest, nil
+}
+
+// matching returns the query for the rows that all parts select, up to a number, among keys of one part.
+func (s *Store) matching(l list, f Filter, parts []part, keysOf part, keys string, args []any, columns string, limit int) (string, []any) {
+	indexed := l.table
+	if !s.postgres {
+		indexed += ` INDEXED BY ` + l.index
+	}
+	compared := ""
+	// As a value, a subquery is executed for each key. As EXISTS, PostgreSQL could read all keys of its part instead.
+	compare := func(table, where string, values ...any) {
+		compared += ` AND (SELECT 1 FROM ` + table + ` WHERE account = ? AND ` + where + ` LIMIT 1) = 1`
+		args = append(append(args, f.Account), values...)
+	}
+	ownRow := l.time + ` = k.t AND id = k.i`
+	inIndex, inRow := ownRow, ownRow
+	var indexValues, rowValues []any
+	for _, p := range parts {
+		switch {
+		case reflect.DeepEqual(p, keysOf):
+		case p.column != "":
+			inIndex += ` AND ` + p.column + ` = ?`
+			indexValues = append(indexValues, p.values[0])
+		case p.table == "":
+			inRow += ` AND search LIKE ?`
+			rowValues = append(rowValues, p.values[0])
+		case len(p.values) == 1:
+			compare(l.marks, `kind = ? AND name = ? AND value = ? AND created = k.t AND run = k.i`, p.kind, p.name, p.values[0])
+		default:
+			among, values := s.inList(p.values)
+			compare(l.marks, `kind = ? AND name = ? AND value `+among+` AND created = k.t AND run = k.i`, p.kind, p.name, values)
+		}
+	}
+	if len(indexValues) > 0 {
+		compare(indexed, inIndex, indexValues...)
+	}
+	if len(rowValues) > 0 {
+		compare(indexed, inRow, rowValues...)
+	}
+	return `WITH k AS (` + keys + `), found AS (SELECT t, i FROM k WHERE 1 = 1` + compared + ` ORDER BY t DESC, i DESC LIMIT ?)
+		SELECT ` + columns + ` FROM found CROSS JOIN ` + l.table + ` WHERE account = ? AND ` + l.time + ` = t AND id = i ORDER BY t DESC, i DESC`,
+		append(args, limit, f.Account)
 }
 
 // beginnings returns the words of a list that begin with a word, at most mostBeginnings and one.
@@ -185,78 +273,59 @@ func (s *Store) beginnings(ctx context.Context, l list, account, word string) (a
 	return all, nil
 }
 
-// rarest returns the part of a filter that selects the fewest keys.
-func (s *Store) rarest(ctx context.Context, l list, f Filter, parts []part) (part, error) {
-	best, fewest := part{table: l.table, time: l.time, id: "id", alternatives: []string{"1 = 1"}, perAlternative: [][]any{nil}}, mostCounted+1
-	for _, p := range parts {
-		if p.table == "" {
-			continue
-		}
-		n := mostCounted
-		if len(parts) > 1 {
-			query, args := p.query(f, mostCounted)
-			if err := s.db.QueryRowContext(ctx, s.rebind(`SELECT COUNT(*) FROM (`+query+`) AS keys`), args...).Scan(&n); err != nil {
-				return part{}, err
-			}
-		}
-		if n < fewest {
-			best, fewest = p, n
+// query returns the query for the keys of a part in the order of the list, up to a last key and a number, if they are not
+// nil and 0.
+func (p part) query(f Filter, last *Key, most int) (string, []any) {
+	alternatives := make([][]any, max(len(p.values), 1))
+	where := ""
+	switch {
+	case p.column != "":
+		where = ` AND ` + p.column + ` = ?`
+		alternatives[0] = []any{p.values[0]}
+	case p.values != nil:
+		where = ` AND kind = ? AND name = ? AND value = ?`
+		for i, value := range p.values {
+			alternatives[i] = []any{p.kind, p.name, value}
 		}
 	}
-	return best, nil
-}
-
-// keys returns the first keys that a part selects.
-func (s *Store) keys(ctx context.Context, p part, f Filter, limit int) (keys []Key, err error) {
-	query, args := p.query(f, limit)
-	err = each(ctx, s.db, s.rebind(query), args, func(scan func(...any) error) error {
-		var ms int64
-		var k Key
-		err := scan(&ms, &k.ID)
-		k.Time = time.UnixMilli(ms).UTC()
-		keys = append(keys, k)
-		return err
-	})
-	return keys, err
-}
-
-// query returns the query for the first keys that a part selects.
-func (p part) query(f Filter, limit int) (string, []any) {
-	var selects []string
+	var bounds []any
+	bound := func(condition string, values ...any) {
+		where += ` AND ` + condition
+		bounds = append(bounds, values...)
+	}
+	if !f.After.IsZero() {
+		bound(p.time+` >= ?`, millis(f.After))
+	}
+	key := `(` + p.time + `, ` + p.id + `)`
+	switch {
+	case !f.Before.IsZero() && f.BeforeID != "":
+		bound(key+` < (?, ?)`, millis(f.Before), f.BeforeID)
+	case !f.Before.IsZero():
+		bound(p.time+` < ?`, millis(f.Before))
+	}
+	if last != nil {
+		bound(key+` >= (?, ?)`, millis(last.Time), last.ID)
+	}
+	limit := ""
+	if most > 0 {
+		limit = ` ORDER BY t DESC, i DESC LIMIT ?`
+		bounds = append(bounds, most)
+	}
+	one := `SELECT ` + p.time + ` AS t, ` + p.id + ` AS i FROM ` + p.table + ` WHERE account = ?` + where + limit
+	if len(alternatives) == 1 {
+		return one, slices.Concat([]any{f.Account}, alternatives[0], bounds)
+	}
+	selects := make([]string, len(alternatives))
 	var args []any
-	for i, where := range p.alternatives {
-		query := `SELECT ` + p.time + ` AS t, ` + p.id + ` AS i FROM ` + p.table + ` WHERE account = ? AND ` + where
-		args = append(append(args, f.Account), p.perAlternative[i]...)
-		if !f.After.IsZero() {
-			query += ` AND ` + p.time + ` >= ?`
-			args = append(args, millis(f.After))
-		}
-		switch {
-		case !f.Before.IsZero() && f.BeforeID != "":
-			query += ` AND (` + p.time + `, ` + p.id + `) < (?, ?)`
-			args = append(args, millis(f.Before), f.BeforeID)
-		case !f.Before.IsZero():
-			query += ` AND ` + p.time + ` < ?`
-			args = append(args, millis(f.Before))
-		}
-		selects = append(selects, query+` ORDER BY `+p.time+` DESC, `+p.id+` DESC LIMIT ?`)
-		args = append(args, limit)
+	for i, values := range alternatives {
+		selects[i] = `SELECT t, i FROM (` + one + `) AS keys`
+		args = append(append(append(args, f.Account), values...), bounds...)
 	}
-	if len(selects) == 1 {
-		return selects[0], args
+	query := strings.Join(selects, ` UNION `)
+	if most > 0 {
+		query, args = query+limit, append(args, most)
 	}
-	for i := range selects {
-		selects[i] = `SELECT t, i FROM (` + selects[i] + `) AS keys`
-	}
-	return strings.Join(selects, ` UNION `) + ` ORDER BY t DESC, i DESC LIMIT ?`, append(args, limit)
-}
-
-func idsOf(keys []Key) []string {
-	ids := make([]string, len(keys))
-	for i, k := range keys {
-		ids[i] = k.ID
-	}
-	return ids
+	return query, args
 }
 
 // inList returns the condition that a text is in a list, and its value. The text of the condition

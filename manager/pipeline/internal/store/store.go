@@ -35,6 +35,7 @@ type Store struct {
 	unpacker *zstd.Decoder
 
 	takers map[string]*Taker // by topic
+	pages  pageBounds
 
 	mu   sync.Mutex
 	wake map[string]chan struct{} // topic to a channel that holds one token when there are new messages
