@@ -63,6 +63,7 @@ race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 soak: queuetest chaos vmcrash
 	DLITE_TEST_DRONE_STAGES=1000 go test -count=1 -timeout 30m -run '^(TestStagesEndOnce.*|TestTwoServers.*)$$' ./client/drone
 	DLITE_PIPELINETEST_RUNS=10000 go test -count=1 -timeout 30m -run '^TestTheEngineActsAsTheModel$$' ./manager/pipeline/internal/engine
+	@internal/testbed/run.sh env DLITE_HISTORYTEST_RUNS=5000 go test -count=1 -timeout 60m -run '^TestTheHistoryActsAsTheModel$$' ./manager/pipeline/internal/store
 	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 DLITE_TEST_RUN_KILLS=300 \
 	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*|TestRunsSurviveKills.*|TestADroneStage.*Survives.*)$$' ./internal/endtoend
 

@@ -64,7 +64,7 @@ func (s *Store) Record(ctx context.Context, sec Section, now time.Time) error {
 			return err
 		}
 		var stages, marks, runMarks [][]any
-		byKey := map[Key]*EndedStage{}
+		byKey, bytes := map[Key]*EndedStage{}, map[Key]int64{}
 		for i := range sec.Stages {
 			st := &sec.Stages[i]
 			if created, ok := runs[st.Run]; ok && st.Run != "" {
@@ -76,10 +76,11 @@ func (s *Store) Record(ctx context.Context, sec Section, now time.Time) error {
 			found := words(st.Search)
 			key := Key{fromMillis(millis(st.Ended)), st.ID}
 			search, detail := searchable(found), s.pack(st.Detail)
+			size := len(st.Head) + len(detail) + len(search)
 			stages = append(stages, []any{
-				st.Account, st.ID, st.Pipeline, st.Status, st.Branch, search, millis(st.Ended), len(st.Head) + len(detail) + len(search), notNull(st.Head), detail,
+				st.Account, st.ID, st.Pipeline, st.Status, st.Branch, search, millis(st.Ended), size, notNull(st.Head), detail,
 			})
-			byKey[key] = st
+			byKey[key], bytes[key] = st, int64(size)
 			for name, value := range st.Labels {
 				marks = append(marks, Mark{labelMark, name, value}.row(st.Account, key))
 			}
@@ -90,7 +91,7 @@ func (s *Store) Record(ctx context.Context, sec Section, now time.Time) error {
 				marks = append(marks, Mark{wordMark, "", word}.row(st.Account, key))
 			}
 		}
-		counts := map[outcome]int{}
+		counts, sizes := map[outcome]int{}, sizes{}
 		// A store that was restored from an older copy tells of stages again that are written.
 		err = tx.insert(`INSERT INTO ended (account, id, pipeline, status, branch, search, ended, size, head, detail)`, stages, `ON CONFLICT DO NOTHING RETURNING ended, id`,
 			func(scan func(...any) error) error {
@@ -99,10 +100,12 @@ func (s *Store) Record(ctx context.Context, sec Section, now time.Time) error {
 				if err := scan(&ended, &id); err != nil {
 					return err
 				}
-				counts[byKey[Key{fromMillis(ended), id}].outcome()]++
+				key := Key{fromMillis(ended), id}
+				counts[byKey[key].outcome()]++
+				sizes.add(ended, ended, bytes[key])
 				return nil
 			})
-		return errors.Join(err, tx.insertMarks(endedList, marks), tx.insertMarks(runList, runMarks), tx.count(counts))
+		return errors.Join(err, tx.insertMarks(endedList, marks), tx.insertMarks(runList, runMarks), tx.count(counts), tx.resize(sizes))
 	})
 	if err != nil && !errors.Is(err, ErrStale) {
 		return fmt.Errorf("writing ended stages: %w", err)

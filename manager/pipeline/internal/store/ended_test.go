@@ -79,6 +79,15 @@ func TestEachEndedStageIsWrittenOnce(t *testing.T) {
 		assert.Equal(t, map[string]int{"SUCCESS": stages}, days[0].Statuses)
 		assert.InEpsilon(t, (29 * time.Minute).Seconds(), days[0].P50.Seconds(), 0.06)
 
+		kept, computed, err := s.Sums(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, computed, kept)
+		require.NoError(t, s.ForgetSums(t.Context()))
+		again := open(t, database) // as the database of an older version
+		kept, _, err = again.Sums(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, computed, kept)
+
 		// The size bounds the history to the stages that ended last.
 		before, err := s.Excess(t.Context(), 1)
 		require.NoError(t, err)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -13,7 +14,11 @@ func (s *Store) ExpireRuns(ctx context.Context, before time.Time, limit int) (in
 		removed = 0
 		type key struct{ account, id string }
 		var old []key
-		err := each(ctx, tx.tx, s.rebind(`SELECT account, id FROM runs WHERE ended > 0 AND ended < ? ORDER BY ended LIMIT ?`),
+		lock := ""
+		if s.postgres { // another process may remove the runs too, or continue one of them
+			lock = " FOR UPDATE SKIP LOCKED"
+		}
+		err := each(ctx, tx.tx, s.rebind(`SELECT account, id FROM runs WHERE ended > 0 AND ended < ? ORDER BY ended LIMIT ?`+lock),
 			[]any{millis(before), limit}, func(scan func(...any) error) error {
 				var k key
 				err := scan(&k.account, &k.id)
@@ -23,27 +28,38 @@ func (s *Store) ExpireRuns(ctx context.Context, before time.Time, limit int) (in
 		if err != nil {
 			return err
 		}
+		sizes := sizes{}
 		for _, k := range old {
 			err := tx.exec(`DELETE FROM steps WHERE account = ? AND stage IN (SELECT stage FROM stages WHERE account = ? AND run = ?)`, k.account, k.account, k.id)
 			if err != nil {
 				return err
 			}
-			for _, table := range []string{"nodes WHERE account = ? AND run", "marks WHERE account = ? AND run", "messages WHERE account = ? AND run", "stages WHERE account = ? AND run", "runs WHERE account = ? AND id"} {
+			for _, table := range []string{"nodes WHERE account = ? AND run", "marks WHERE account = ? AND run", "messages WHERE account = ? AND run", "stages WHERE account = ? AND run"} {
 				if err := tx.exec(`DELETE FROM `+table+` = ?`, k.account, k.id); err != nil {
 					return err
 				}
 			}
+			err = each(ctx, tx.tx, s.rebind(`DELETE FROM runs WHERE account = ? AND id = ? RETURNING created, ended, size`), []any{k.account, k.id}, func(scan func(...any) error) error {
+				var created, ended, size int64
+				err := scan(&created, &ended, &size)
+				sizes.add(ended, created, -size)
+				return err
+			})
+			if err != nil {
+				return err
+			}
 			removed++
 		}
-		return nil
+		return tx.resize(sizes)
 	})
 	return removed, err
 }
 
 // ExpireStages removes about limit stages that ended before a time, and returns their number.
 func (s *Store) ExpireStages(ctx context.Context, before time.Time, limit int) (int, error) {
-	var removed int64
+	removed := 0
 	err := s.Update(ctx, func(tx *Tx) error {
+		removed = 0
 		last := millis(before) - 1
 		err := each(ctx, tx.tx, s.rebind(`SELECT ended FROM ended WHERE ended <= ? ORDER BY ended LIMIT 1 OFFSET ?`), []any{last, limit - 1},
 			func(scan func(...any) error) error { return scan(&last) })
@@ -53,21 +69,31 @@ func (s *Store) ExpireStages(ctx context.Context, before time.Time, limit int) (
 		if err := tx.exec(`DELETE FROM ended_marks WHERE created <= ?`, last); err != nil {
 			return err
 		}
-		removed, err = tx.execCount(`DELETE FROM ended WHERE ended <= ?`, last)
-		return err
+		sizes := sizes{}
+		err = each(ctx, tx.tx, s.rebind(`DELETE FROM ended WHERE ended <= ? RETURNING ended, size`), []any{last}, func(scan func(...any) error) error {
+			var ended, size int64
+			err := scan(&ended, &size)
+			sizes.add(ended, ended, -size)
+			removed++
+			return err
+		})
+		return errors.Join(err, tx.resize(sizes))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("removing ended stages: %w", err)
 	}
-	return int(removed), nil
+	return removed, nil
 }
 
-// ForgetOutcomes removes the outcomes of days, and the positions in lists of ended stages, that are
+// ForgetOutcomes removes the outcomes of days, sums of nothing, and the positions in lists of ended stages, that are
 // older than a time. The last position of each account stays: its list continues, also if no stage
 // ends for a long time.
 func (s *Store) ForgetOutcomes(ctx context.Context, before time.Time) error {
 	err := s.Update(ctx, func(tx *Tx) error {
 		if err := tx.exec(`DELETE FROM outcomes WHERE day < ?`, millis(before)/msPerDay); err != nil {
+			return err
+		}
+		if err := tx.exec(`DELETE FROM sizes WHERE size = 0`); err != nil {
 			return err
 		}
 		return tx.exec(`DELETE FROM cursors WHERE updated < ? AND EXISTS (
@@ -77,30 +103,6 @@ func (s *Store) ForgetOutcomes(ctx context.Context, before time.Time) error {
 		return fmt.Errorf("removing outcomes: %w", err)
 	}
 	return nil
-}
-
-// Excess returns the time before which ended runs and stages must be removed so that at most a
-// number of bytes remain, or zero. It works in minutes, and never selects the last one.
-func (s *Store) Excess(ctx context.Context, most int64) (before time.Time, err error) {
-	var sum int64
-	err = each(ctx, s.db, s.rebind(`SELECT minute, SUM(size) FROM (
-		SELECT ended / 60000 AS minute, SUM(size) AS size FROM runs WHERE ended > 0 GROUP BY ended / 60000
-		UNION ALL SELECT ended / 60000, SUM(size) FROM ended GROUP BY ended / 60000) AS minutes GROUP BY minute ORDER BY minute DESC`), nil,
-		func(scan func(...any) error) error {
-			var minute, size int64
-			if err := scan(&minute, &size); err != nil {
-				return err
-			}
-			if sum > 0 && sum+size > most && before.IsZero() {
-				before = time.UnixMilli((minute + 1) * 60000).UTC()
-			}
-			sum += size
-			return nil
-		})
-	if err != nil {
-		return time.Time{}, fmt.Errorf("measuring the history: %w", err)
-	}
-	return before, nil
 }
 
 // Shrink gives up to some pages of a file of SQLite that no longer have data back to the file

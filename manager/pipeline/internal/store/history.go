@@ -70,14 +70,14 @@ func scanOne(scan func(...any) error) (*Run, error) {
 }
 
 const (
-	headColumns = `account, id, number, pipeline, status, branch, cause, search, created, ended, version, state`
+	headColumns = `account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, state`
 	headQuery   = `SELECT ` + headColumns + ` FROM runs`
 )
 
 func scanHead(scan func(...any) error) (r Run, err error) {
 	var created, ended int64
-	err = scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.Version, (*[]byte)(&r.State))
+	err = scan(&r.Account, &r.ID, &r.Number, &r.Pipeline, &r.Status, &r.Branch, &r.Cause, &r.Search, &created, &ended, &r.size, &r.Version, (*[]byte)(&r.State))
 	r.Created, r.Ended = fromMillis(created), fromMillis(ended)
-	r.counted = r.outcome()
+	r.counted, r.sized = r.outcome(), sized{ended, r.size}
 	return r, err
 }

@@ -124,7 +124,11 @@ func (s *Store) migrate(ctx context.Context) error {
 				return err
 			}
 		}
-		return nil
+		var sums int
+		if err := tx.tx.QueryRowContext(ctx, `SELECT COUNT(*) FROM (SELECT 1 FROM sizes LIMIT 1) AS one`).Scan(&sums); err != nil || sums > 0 {
+			return err
+		}
+		return tx.exec(`INSERT INTO sizes (hour, shard, size) ` + sumSizes) // the database of an older version may have rows
 	})
 }
 

@@ -35,6 +35,8 @@ type Run struct {
 	State json.RawMessage
 
 	counted outcome // as the row is counted in the outcomes
+	sized   sized   // as the row is counted in the sums of sizes
+	size    int64   // of the row
 }
 
 // Node is the state of one node of a run.
@@ -70,11 +72,11 @@ func (tx *Tx) Create(run *Run, nodes []Node) error {
 	definition := tx.store.pack(run.Definition)
 	found := words(run.Search)
 	run.Search = searchable(found)
-	run.Version, run.counted = 1, outcome{}
+	run.Version, run.counted, run.sized, run.size = 1, outcome{}, sized{}, int64(len(definition)+len(run.State))
 	n, err := tx.execCount(`INSERT INTO runs (account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, definition, state)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		run.Account, run.ID, run.Number, run.Pipeline, run.Status, run.Branch, run.Cause, run.Search,
-		millis(run.Created), millis(run.Ended), len(definition)+len(run.State), run.Version, notNull(definition), notNull(run.State))
+		millis(run.Created), millis(run.Ended), run.size, run.Version, notNull(definition), notNull(run.State))
 	if err != nil {
 		return fmt.Errorf("adding a run: %w", err)
 	}
@@ -95,10 +97,10 @@ func (tx *Tx) Create(run *Run, nodes []Node) error {
 	if err := tx.insertMarks(runList, rows); err != nil {
 		return fmt.Errorf("marking a run: %w", err)
 	}
-	if err := tx.recount(run); err != nil {
+	if err := tx.saveNodes(run, nodes); err != nil {
 		return err
 	}
-	return tx.saveNodes(run, nodes)
+	return tx.sumUp(run)
 }
 
 // Mark makes a run searchable by a name and a value, for example kind "label", or kind
@@ -167,19 +169,18 @@ func (tx *Tx) Nodes(run *Run, after int64) ([]Node, error) {
 // Save writes the changed state and nodes of a locked run.
 func (tx *Tx) Save(run *Run, changed []Node) error {
 	run.Version++
-	size := 0
 	for _, n := range changed {
-		size += len(n.Data)
+		run.size += int64(len(n.Data))
 	}
-	err := tx.exec(`UPDATE runs SET status = ?, ended = ?, search = ?, state = ?, version = ?, size = size + ? WHERE account = ? AND id = ?`,
-		run.Status, millis(run.Ended), run.Search, notNull(run.State), run.Version, size, run.Account, run.ID)
+	err := tx.exec(`UPDATE runs SET status = ?, ended = ?, search = ?, state = ?, version = ?, size = ? WHERE account = ? AND id = ?`,
+		run.Status, millis(run.Ended), run.Search, notNull(run.State), run.Version, run.size, run.Account, run.ID)
 	if err != nil {
 		return fmt.Errorf("saving a run: %w", err)
 	}
 	if err := tx.saveNodes(run, changed); err != nil {
 		return err
 	}
-	return tx.recount(run)
+	return tx.sumUp(run)
 }
 
 func (tx *Tx) saveNodes(run *Run, nodes []Node) error {

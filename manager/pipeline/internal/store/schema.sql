@@ -152,3 +152,9 @@ CREATE TABLE IF NOT EXISTS outcomes (
   number   BIGINT NOT NULL,
   PRIMARY KEY (account, kind, day, pipeline, status, bucket)
 ) @indexed@;
+CREATE TABLE IF NOT EXISTS sizes (
+  hour  BIGINT NOT NULL,
+  shard BIGINT NOT NULL,
+  size  BIGINT NOT NULL,
+  PRIMARY KEY (hour, shard)
+) @indexed@;
