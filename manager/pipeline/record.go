@@ -16,6 +16,9 @@ import (
 // maxSection is the number of ended stages that are written in one transaction.
 const maxSection = 200
 
+// recordPause is the least time between two looks for ended stages: those that end meanwhile share a transaction.
+const recordPause = 100 * time.Millisecond
+
 // recorder writes the ended stages of an account to the database. Several services may do so: the
 // position in the list of the manager moves with each section, and lets only one of them write it.
 type recorder struct {
@@ -47,10 +50,18 @@ func (s *Service) record(ctx context.Context, account string) {
 				return err
 			})
 		}
+		pause := time.NewTimer(recordPause)
 		select {
 		case <-ctx.Done():
-			return
 		case <-feed.Changed:
+			select {
+			case <-ctx.Done():
+			case <-pause.C:
+			}
+		}
+		pause.Stop()
+		if ctx.Err() != nil {
+			return
 		}
 	}
 }
