@@ -74,7 +74,7 @@ func (l *linter) isSecret(name string, c *context) bool {
 func (l *linter) secret(at spot, ref expression.Reference, c *context) {
 	switch c.use {
 	case conditionText, nameText, axisText:
-		l.errorAt(at, "secret-in-"+c.use.String(), fmt.Sprintf("the secret %s stands in a %s, which is stored with the run and shown", quote(ref.Name), c.use),
+		l.errorAt(at, "secret-in-"+c.use.String(), fmt.Sprintf("the secret %s is in the %s, which is stored with the run and shown", quote(ref.Name), c.use),
 			"use secrets in envVariables and settings only")
 	}
 }

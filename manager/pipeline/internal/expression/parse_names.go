@@ -147,6 +147,9 @@ func (p *parser) computed(x node, safe bool) (node, error) {
 }
 
 func (p *parser) call(x node, name token, safe bool) (node, error) {
+	if of, ok := x.(*path); ok && !methodNames[name.text] && (of.parts[0] == "fileStore" || of.parts[0] == "configFile") {
+		return nil, &SyntaxError{of.offset, of.parts[0] + " is not allowed: there is no file store, keep the file in the repository, and read it in a step"}
+	}
 	if !methodNames[name.text] {
 		return nil, &SyntaxError{name.begin, fmt.Sprintf("the method %s is not allowed%s", shorten(name.text, 40), didYouMean(name.text, sortedKeys(methodNames)))}
 	}
