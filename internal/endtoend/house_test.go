@@ -223,8 +223,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 43
-	mostNames              = 570
+	mostPackages           = 44
+	mostNames              = 581
 	mostDirectRequirements = 25 // of the root module
 )
 
