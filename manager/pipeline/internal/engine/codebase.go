@@ -1,11 +1,19 @@
 package engine
 
-import "github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+import (
+	"maps"
+
+	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
+)
 
 // codebaseObject has the values of codebase.*. A trigger or the start of the run gives them. Without a
 // build among them, the build of the pipeline names the branch, the tag or the pull request.
 func (t *turn) codebaseObject() *object {
 	given := t.s.Run.Codebase
+	if commit, ok := given["commitSha"].(string); ok && given["shortCommitSha"] == nil && len(commit) >= 7 {
+		given = maps.Clone(given)
+		given["shortCommitSha"] = commit[:7]
+	}
 	facts := outside(given, codebaseNames[:])
 	c := t.m.pipeline.Codebase
 	if given["build"] != nil || c == nil || c.Build == nil || c.Build.Kind != definition.Map {

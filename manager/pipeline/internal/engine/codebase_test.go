@@ -30,9 +30,9 @@ pipeline:
 			assert.Equal(t, value, got, "%s: %s", build, name)
 		}
 		given := newWorldOf(t, p, func(r *Run) {
-			r.Codebase = Values{"branch": "from a trigger", "build": map[string]any{"type": "Push"}}
+			r.Codebase = Values{"branch": "from a trigger", "build": map[string]any{"type": "Push"}, "commitSha": "fedcba9876543210"}
 		})
-		for name, value := range map[string]any{"build.type": "Push", "branch": "from a trigger", "tag": nil, "prNumber": nil} {
+		for name, value := range map[string]any{"build.type": "Push", "branch": "from a trigger", "tag": nil, "prNumber": nil, "shortCommitSha": "fedcba9"} {
 			got, err := codebaseOf(given, name)
 			assert.NoError(t, err)
 			assert.Equal(t, value, got, "%s: the trigger comes first for %s", build, name)

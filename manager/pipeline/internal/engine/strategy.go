@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 )
 
@@ -61,7 +62,7 @@ func (t *turn) advanceStrategy(n *Node) {
 	}
 	for ; n.Next < len(n.Children); n.Next++ {
 		child := t.s.Nodes[n.Children[n.Next]]
-		child.Status, child.EndedAt, child.Reason = Skipped, t.now, clip("the strategy has ended: "+reason+t.stopped(n))
+		child.Status, child.EndedAt, child.Reason = Skipped, t.now, clip("the strategy has ended: "+cmp.Or(t.stopped(n), reason))
 		t.touch(child)
 	}
 	t.end(n, status, reason)
