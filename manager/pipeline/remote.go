@@ -74,8 +74,11 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 			URLs: cfg.URLs, Account: id, TokenSource: (&remoteToken{account: id, secret: secret}).get,
 			HTTP: &http.Client{Transport: &freshReads{cfg.Transport, feed}}, RetryFor: -1, Timeout: attemptTimeout,
 		})
-		if err != nil {
-			return nil, err
+		switch {
+		case id == "":
+			return nil, errors.New("an account of the manager has no id")
+		case err != nil:
+			return nil, errors.New("the address of the manager is not valid: use the form https://host:port")
 		}
 		r.accounts[id] = &remoteAccount{client, feed}
 	}

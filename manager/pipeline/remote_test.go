@@ -242,8 +242,8 @@ func TestARemoteManagerNeedsAddressesAndAccounts(t *testing.T) {
 		want     string
 	}{
 		{nil, map[string]string{account: secret}, "address of the manager is missing"},
-		{[]string{"manager:3460"}, map[string]string{account: secret}, "https://manager.example.com"},
-		{[]string{"http://user:fake@manager"}, map[string]string{account: secret}, "https://manager.example.com"},
+		{[]string{"manager:3460"}, map[string]string{account: secret}, "https://host:port"},
+		{[]string{"http://user:fake@manager"}, map[string]string{account: secret}, "https://host:port"},
 		{[]string{nowhere}, nil, "accounts of the manager are missing"},
 		{[]string{nowhere}, map[string]string{account: "short"}, `the secret of account "acme"`},
 	} {

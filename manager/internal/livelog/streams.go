@@ -56,6 +56,7 @@ type Usage struct {
 	Size int64
 }
 
+// Plus returns the sum of two amounts.
 func (u Usage) Plus(v Usage) Usage {
 	return Usage{u.Logs + v.Logs, u.Size + v.Size}
 }
