@@ -1,19 +1,10 @@
 package logservice_test
 
 import (
-	"bufio"
-	"context"
-	"crypto/rand"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,7 +14,6 @@ import (
 
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/manager/logservice"
-	"github.com/delegate-io/dlite/manager/redis"
 )
 
 func TestMain(m *testing.M) {
@@ -70,104 +60,6 @@ const (
 	token = "fake-token"
 	query = "?accountID=acc&key=run/1:step"
 )
-
-// bench is a server and a plain HTTP client.
-type bench struct {
-	t    *testing.T
-	logs *logservice.Server
-	http *httptest.Server
-	now  atomic.Int64 // added to the clock
-}
-
-func setUp(t *testing.T, change ...func(*logservice.Config)) *bench {
-	t.Helper()
-	b := &bench{t: t}
-	cfg := logservice.Config{
-		Authorize: logservice.Tokens(map[string]string{"acc": token, "other": "fake-other"}),
-		Now:       func() time.Time { return time.Now().Add(time.Duration(b.now.Load())) },
-	}
-	if os.Getenv(inFiles) != "" {
-		cfg.Dir = t.TempDir()
-	}
-	if url := os.Getenv(inRedis); url != "" {
-		streams, err := redis.OpenStreams(t.Context(), redis.Config{URL: url, Prefix: rand.Text()})
-		require.NoError(t, err)
-		cfg.Streams, cfg.Archive, cfg.Key = streams, "file://"+filepath.ToSlash(t.TempDir()), make([]byte, 32)
-	}
-	for _, c := range change {
-		c(&cfg)
-	}
-	logs, err := logservice.New(cfg)
-	require.NoError(t, err)
-	b.logs = logs
-	b.http = httptest.NewServer(b.logs)
-	t.Cleanup(func() {
-		assert.NoError(t, b.logs.Close())
-		b.http.Close()
-	})
-	return b
-}
-
-// do sends a request without a Content-Type. It returns the status and the body.
-func (b *bench) do(method, pathAndQuery, body string, header ...string) (int, string) {
-	b.t.Helper()
-	url := pathAndQuery
-	if strings.HasPrefix(url, "/") {
-		url = b.http.URL + pathAndQuery
-	}
-	req, err := http.NewRequestWithContext(b.t.Context(), method, url, strings.NewReader(body))
-	require.NoError(b.t, err)
-	req.Header.Set("X-Harness-Token", token)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := b.http.Client().Do(req)
-	require.NoError(b.t, err)
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(b.t, err)
-	return resp.StatusCode, string(text)
-}
-
-func (b *bench) ok(method, pathAndQuery, body string, header ...string) string {
-	b.t.Helper()
-	status, text := b.do(method, pathAndQuery, body, header...)
-	require.True(b.t, status >= 200 && status < 300, "%s %s: %d %s", method, pathAndQuery, status, text)
-	return text
-}
-
-// lines returns the body of a PUT. The first line has pos first.
-func lines(first int, outs ...string) string {
-	var b strings.Builder
-	for i, out := range outs {
-		fmt.Fprintf(&b, `,{"level":"info","pos":%d,"out":%q,"time":"2024-05-06T07:08:09.123456789Z","args":null}`, first+i, out)
-	}
-	return "[" + strings.TrimPrefix(b.String(), ",") + "]"
-}
-
-// outs returns the texts of newline-delimited lines.
-func outs(t *testing.T, blob string) (texts []string) {
-	t.Helper()
-	for raw := range strings.Lines(blob) {
-		var l struct{ Out string }
-		require.NoError(t, json.Unmarshal([]byte(raw), &l), raw)
-		texts = append(texts, l.Out)
-	}
-	return texts
-}
-
-// events returns the lines of a complete event stream. Its last event must be eof.
-func events(t *testing.T, body string) (texts []string) {
-	t.Helper()
-	body, ok := strings.CutSuffix(body, "event: eof\ndata: eof\n\n")
-	require.True(t, ok, "no eof in %q", body)
-	for l := range strings.Lines(body) {
-		if data, ok := strings.CutPrefix(l, "data: "); ok {
-			texts = append(texts, outs(t, data)...)
-		}
-	}
-	return texts
-}
 
 // Section 4 of docs/protocol.md: the call sequences of another implementation's writer.
 func TestForeignWriterSequences(t *testing.T) {
@@ -277,84 +169,6 @@ func TestBadRequestsAreNamed(t *testing.T) {
 	}
 }
 
-func TestLinksAreGoodOnceAndForATime(t *testing.T) {
-	t.Parallel()
-	b := setUp(t)
-	issue := func() string {
-		var link struct{ Link string }
-		require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
-		return link.Link
-	}
-	link := issue()
-	b.ok("PUT", link, "first")
-	status, _ := b.do("PUT", link, "second")
-	assert.Equal(t, 410, status)
-	assert.Equal(t, "first", b.ok("GET", "/blob"+query, ""))
-
-	tampered := issue()
-	status, _ = b.do("PUT", tampered[:len(tampered)-2]+"xx", "forged")
-	assert.Equal(t, 403, status)
-
-	late := issue()
-	b.now.Store(int64(2 * time.Hour))
-	status, text := b.do("PUT", late, "late")
-	assert.Equal(t, 403, status)
-	assert.Contains(t, text, "expired")
-	assert.Equal(t, "first", b.ok("GET", "/blob"+query, ""))
-}
-
-func TestALinkSurvivesAnUploadThatBreaksOff(t *testing.T) {
-	t.Parallel()
-	b := setUp(t)
-	var link struct{ Link string }
-	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
-
-	// The request announces more bytes than it sends.
-	body, pipe := io.Pipe()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, link.Link, body)
-	require.NoError(t, err)
-	req.ContentLength = 100
-	go func() {
-		_, _ = io.WriteString(pipe, "half")
-		_ = pipe.CloseWithError(io.ErrUnexpectedEOF)
-	}()
-	resp, err := b.http.Client().Do(req)
-	if err == nil {
-		_ = resp.Body.Close()
-	}
-	status, _ := b.do("GET", "/blob"+query, "")
-	assert.Equal(t, 404, status, "half an upload leaves no archive")
-	b.ok("PUT", link.Link, "whole")
-	assert.Equal(t, "whole", b.ok("GET", "/blob"+query, ""))
-}
-
-func TestALinkSurvivesAFullService(t *testing.T) {
-	t.Parallel()
-	b := setUp(t, func(c *logservice.Config) { c.MaxTotal = 1700 })
-	b.ok("PUT", "/stream?accountID=acc&key=big", lines(0, strings.Repeat("x", 700)))
-	var link struct{ Link string }
-	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", "/blob/link/upload"+query, "")), &link))
-	status, _ := b.do("PUT", link.Link, strings.Repeat("y", 1200))
-	assert.Equal(t, 507, status)
-	b.ok("DELETE", "/stream?accountID=acc&key=big", "")
-	b.ok("PUT", link.Link, strings.Repeat("y", 900))
-}
-
-func TestLinksWorkUnderAPrefix(t *testing.T) {
-	t.Parallel()
-	b := setUp(t)
-	outer := httptest.NewServer(http.StripPrefix("/a/logs", b.logs))
-	defer outer.Close()
-	var link struct{ Link string }
-	require.NoError(t, json.Unmarshal([]byte(b.ok("POST", outer.URL+"/a/logs/blob/link/upload"+query, "")), &link))
-	assert.True(t, strings.HasPrefix(link.Link, outer.URL+"/a/logs/blob/upload/"), link.Link)
-	b.ok("PUT", link.Link, "x")
-	assert.Equal(t, "x", b.ok("GET", "/blob"+query, ""))
-
-	p := setUp(t, func(c *logservice.Config) { c.PublicURL = "https://logs.example.com/x/" })
-	assert.Contains(t, p.ok("POST", "/blob/link/upload"+query, ""), `"https://logs.example.com/x/blob/upload/`)
-}
-
 // Each writer numbers its lines from 0. A reader that reconnects continues at the next
 // line of the log, both live and in the archive.
 func TestLinesOfSeveralWritersAreNumberedThroughout(t *testing.T) {
@@ -462,86 +276,6 @@ func TestAStreamBeginsAnew(t *testing.T) {
 	b.ok("DELETE", "/stream"+query, "")
 	assert.Equal(t, []string{"second run\n"}, outs(t, b.ok("GET", "/blob"+query, "")))
 	assert.Equal(t, []string{"second run\n"}, events(t, b.ok("GET", "/stream"+query, "")))
-}
-
-// follow reads events one by one.
-func (b *bench) follow(pathAndQuery string, header ...string) (next func() string, closeIt func()) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), 20*time.Second)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, b.http.URL+pathAndQuery, nil)
-	require.NoError(b.t, err)
-	req.Header.Set("X-Harness-Token", token)
-	for i := 0; i < len(header); i += 2 {
-		req.Header.Set(header[i], header[i+1])
-	}
-	resp, err := b.http.Client().Do(req) //nolint:bodyclose // closeIt does
-	require.NoError(b.t, err)
-	require.Equal(b.t, 200, resp.StatusCode)
-	require.Equal(b.t, "text/event-stream", resp.Header.Get("Content-Type"))
-	r := bufio.NewReader(resp.Body)
-	next = func() string {
-		var event []string
-		for {
-			l, err := r.ReadString('\n')
-			if err != nil {
-				return "broken off"
-			}
-			if l = strings.TrimSuffix(l, "\n"); l == "" {
-				return strings.Join(event, "|")
-			}
-			event = append(event, l)
-		}
-	}
-	return next, func() { _ = resp.Body.Close(); cancel() }
-}
-
-func TestReadersFollowFromAnyPlace(t *testing.T) {
-	t.Parallel()
-	b := setUp(t, func(c *logservice.Config) { c.PingInterval = time.Hour })
-	b.ok("POST", "/stream"+query, "")
-	all, closeAll := b.follow("/stream" + query)
-	defer closeAll()
-	b.ok("PUT", "/stream"+query, lines(0, "a\n", "b\n"))
-	assert.Contains(t, all(), `"out":"a\n"`)
-	assert.Contains(t, all(), `"out":"b\n"`)
-
-	from, closeFrom := b.follow("/stream" + query + "&from=1")
-	defer closeFrom()
-	assert.Regexp(t, `^id: 1\|data: .*"out":"b\\n"`, from())
-	again, closeAgain := b.follow("/stream"+query, "Last-Event-ID", "1")
-	defer closeAgain()
-
-	b.ok("PUT", "/stream"+query, lines(2, "c\n"))
-	b.ok("DELETE", "/stream"+query, "")
-	for _, next := range []func() string{all, from, again} {
-		assert.Regexp(t, `^id: 2\|data: .*"out":"c\\n"`, next())
-		assert.Equal(t, "event: eof|data: eof", next())
-		assert.Equal(t, "broken off", next(), "the answer ends after eof")
-	}
-	assert.Equal(t, []string{"b\n", "c\n"}, events(t, b.ok("GET", "/stream"+query+"&from=1", "")))
-}
-
-func TestSilentStreamsPing(t *testing.T) {
-	t.Parallel()
-	b := setUp(t, func(c *logservice.Config) { c.PingInterval = time.Millisecond })
-	b.ok("POST", "/stream"+query, "")
-	next, closeIt := b.follow("/stream" + query)
-	defer closeIt()
-	assert.Equal(t, ": ping", next())
-}
-
-func TestCloseBreaksReadersOff(t *testing.T) {
-	t.Parallel()
-	b := setUp(t)
-	b.ok("PUT", "/stream"+query, lines(0, "a\n"))
-	next, closeIt := b.follow("/stream" + query)
-	defer closeIt()
-	assert.Contains(t, next(), "a")
-	require.NoError(t, b.logs.Close())
-	assert.Equal(t, "broken off", next(), "an eof would say that the log is complete")
-	status, _ := b.do("POST", "/stream"+query, "")
-	assert.Equal(t, 503, status)
-	require.NoError(t, b.logs.Close())
 }
 
 func TestASnapshotReplacesTheUpload(t *testing.T) {
