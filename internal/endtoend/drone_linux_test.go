@@ -244,9 +244,10 @@ func TestADroneStageInPodsSurvivesKillsOfTheDelegate(t *testing.T) {
 	cluster := testbed.Kubernetes(t)
 	namespace := cluster.NewNamespace(t)
 	killEverywhere(t, killStage("exec", ""), func(t *testing.T, _ string) {
-		pods, err := cluster.Kubectl(t, "get", "pods,secrets", "-n", namespace, "-o", "name")
-		require.NoError(t, err)
-		assert.Empty(t, strings.TrimSpace(pods), "left in the cluster")
+		require.Eventually(t, func() bool {
+			pods, err := cluster.Kubectl(t, "get", "pods,secrets", "-n", namespace, "-o", "name")
+			return err == nil && strings.TrimSpace(pods) == ""
+		}, time.Minute, 100*time.Millisecond, "left in the cluster")
 	}, "DRIVERS=kubernetes", "KUBECONFIG="+cluster.Kubeconfig, "KUBERNETES_NAMESPACE="+namespace,
 		"KUBERNETES_AGENT_IMAGE="+cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE="+cluster.Image)
 }
