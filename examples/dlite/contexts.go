@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -59,10 +60,10 @@ func loadSettings() (*settings, error) {
 		return s, nil
 	}
 	if err != nil {
-		return nil, usage("reading the contexts: %v", err)
+		return nil, usage("reading the contexts: %v: set DLITE_CONFIG to a file that you may read", err)
 	}
 	if err := yaml.UnmarshalWithOptions(text, s, yaml.DisallowUnknownField()); err != nil {
-		return nil, usage("reading the contexts in %s: %s", file, yaml.FormatError(err, false, false))
+		return nil, usage("reading the contexts in %s: correct the file, or remove it and run dlite login: %s", file, yaml.FormatError(err, false, false))
 	}
 	for name, m := range s.Contexts {
 		if m == nil {
@@ -97,11 +98,11 @@ func (s *settings) save() error {
 		return fmt.Errorf("encoding the contexts: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return usage("storing the contexts: %v", err)
+		return usage("storing the contexts: %v: set DLITE_CONFIG to a file that you may write", err)
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), "config-*") // it has the mode 0600
 	if err != nil {
-		return usage("storing the contexts: %v", err)
+		return usage("storing the contexts: %v: set DLITE_CONFIG to a file that you may write", err)
 	}
 	_, err = part.Write(text)
 	if err = errors.Join(err, part.Close()); err == nil {
@@ -109,7 +110,7 @@ func (s *settings) save() error {
 	}
 	if err != nil {
 		_ = os.Remove(part.Name()) // it may have a token
-		return usage("storing the contexts: %v", err)
+		return usage("storing the contexts: %v: set DLITE_CONFIG to a file that you may write", err)
 	}
 	return nil
 }
@@ -142,7 +143,7 @@ func (p *program) selected() (name string, m *manager, token string, err error) 
 	if known := s.Contexts[name]; known != nil {
 		*m = *known
 	} else if p.cli.Context != "" {
-		return "", nil, "", usage("there is no context %q: there are %s", name, orNone(s.names()))
+		return "", nil, "", usage("there is no context %q: there are %s", name, orNone(s.names(), "run dlite login"))
 	}
 	token = os.Getenv("DLITE_TOKEN")
 	for variable, into := range map[string]*string{"DLITE_URL": &m.URL, "DLITE_ACCOUNT": &m.Account} {
@@ -171,20 +172,22 @@ func (p *program) client() (*api.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newClient(m, token)
+	return p.connect(m, token)
 }
 
-func newClient(m *manager, token string) (*api.Client, error) {
-	c, err := api.New(api.Config{URL: m.URL, Account: m.Account, Token: token, UserAgent: "dlite", RetryFor: 5 * time.Second})
+func (p *program) connect(m *manager, token string) (*api.Client, error) {
+	sender := &http.Client{Transport: &progress{p: p, next: http.DefaultTransport}}
+	c, err := api.New(api.Config{URL: m.URL, Account: m.Account, Token: token, HTTP: sender, UserAgent: "dlite", RetryFor: 5 * time.Second})
 	if err != nil {
 		return nil, usage("%v", err)
 	}
 	return c, nil
 }
 
-func orNone(names []string) string {
+// orNone returns names, or what to do if there are none.
+func orNone(names []string, hint string) string {
 	if len(names) == 0 {
-		return "none: run dlite login"
+		return "none: " + hint
 	}
 	return strings.Join(names, ", ")
 }
@@ -212,7 +215,7 @@ func (c *loginCommand) Run(p *program) error {
 		return err
 	}
 	m := &manager{URL: strings.TrimRight(c.URL, "/"), Account: c.Account}
-	client, err := newClient(m, token)
+	client, err := p.connect(m, token)
 	if err != nil {
 		return err
 	}
@@ -286,7 +289,7 @@ func (p *program) readToken() (string, error) {
 			}
 		}
 		if err != nil {
-			return "", &codeError{fmt.Sprintf("reading the token: %v", err), exitToken}
+			return "", &codeError{fmt.Sprintf("reading the token: %v: give it on the standard input, or set DLITE_TOKEN", err), exitToken}
 		}
 	}
 	if token = strings.TrimSpace(token); token == "" {
@@ -325,7 +328,7 @@ func (c *tokensCommand) Run(p *program) error {
 	if c.Remove != "" {
 		m := s.Contexts[c.Remove]
 		if m == nil {
-			return usage("there is no context %q: there are %s", c.Remove, orNone(s.names()))
+			return usage("there is no context %q: there are %s", c.Remove, orNone(s.names(), "run dlite login"))
 		}
 		if m.Keyring {
 			if err := keyringDelete(c.Remove); err != nil {

@@ -202,6 +202,7 @@ func TestTheExitCodeTellsTheResult(t *testing.T) {
 		{exitOK, "logs bad --step greet", "before"},
 		{exitNotFound, "logs bad --step gret", "there are build/greet, build/then"},
 		{exitOK, "run long.yaml --id slow", `"dlite watch run/slow"`},
+		{exitRefused, "retry slow", "Its state does not permit this now"},
 		{exitOK, "abort slow", "run/slow"},
 		{exitAborted, "watch slow", "ABORTED"},
 		{exitNotFound, "abort nothing", "neither a run nor a stage nothing"},
@@ -215,7 +216,13 @@ func TestTheExitCodeTellsTheResult(t *testing.T) {
 		{exitUsage, "lint stage.yaml", "error"},
 		{exitOK, "explain assumed.yaml", "assumed outputs, which --result sets: greet.X"},
 		{exitOK, "explain assumed.yaml --result greet.X=1", "build"},
-		{exitUsage, "submit pipeline.yaml", "pipeline.yaml"},
+		{exitUsage, "submit pipeline.yaml", "docs/stages.md describes all"},
+		{exitUsage, "submit nothing.yaml", "give the path of a file"},
+		{exitUsage, "run pipeline.yaml --id ../x", "has examples"},
+		{exitNotFound, "retry good --from nothing", "dlite show ID"},
+		{exitOK, "resume", "dlite queue"},
+		{exitOK, "resume local", "dlite delegates"},
+		{exitOK, "limits pipeline:other 2", "dlite limits"},
 		{exitUsage, "limits group 2", "it must be account"},
 		{exitUsage, "-c nowhere ls", "dlite login"},
 		{exitUsage, "ls stages --branch main", "--branch and --text select runs, not stages"},
@@ -283,7 +290,7 @@ func TestALogWithoutAnEndDoesNotHoldTheProgram(t *testing.T) {
 		{Label: "build/none", Key: "a/none", Started: past, Ended: past, step: true, mayLackLog: true},
 	})
 	logs.wait()
-	assert.Equal(t, []string{"! the log of build/lost has no end: lines may be missing"}, notes)
+	assert.Equal(t, []string{"! the log of build/lost has no end: lines may be missing. \"dlite delegates\" shows whether its delegate is lost"}, notes)
 }
 
 func TestAStageThatMayNotBeFollowedHasNoResult(t *testing.T) {

@@ -165,7 +165,7 @@ func (t *tails) follow(ctx context.Context, p part, one *tail) {
 	incomplete := ctx.Err() != nil && t.ctx.Err() == nil && one.most == t.silence
 	t.mu.Unlock()
 	if incomplete {
-		t.note("! the log of " + p.Label + " has no end: lines may be missing")
+		t.note("! the log of " + p.Label + " has no end: lines may be missing. \"dlite delegates\" shows whether its delegate is lost")
 	}
 }
 

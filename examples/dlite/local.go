@@ -119,11 +119,11 @@ func (c *explainCommand) Run(p *program) error {
 		err = p.print(e, table{})
 	}
 	if err == nil && len(e.Missing) > 0 {
-		return &codeError{"a run needs " + plan.Connectors(e.Missing) + " in connectors of the settings", exitFailed}
+		return &codeError{"a run needs " + plan.Connectors(e.Missing) + " in connectors of the settings: add them to the file of --settings", exitFailed}
 	}
 	run := object{run: &api.Run{Status: e.Run.Status, EndedAt: e.Run.EndedAt}}
 	if status, _, code := run.result(); err == nil && code > exitOK {
-		err = &codeError{fmt.Sprintf("the run would end as %s", status), code}
+		err = &codeError{fmt.Sprintf("the run would end as %s: the table has the reasons, and --result sets other results of steps", status), code}
 	}
 	return err
 }

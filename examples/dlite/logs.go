@@ -102,7 +102,7 @@ func (c *logsCommand) noSuch(o object) error {
 			labels = append(labels, p.Label)
 		}
 	}
-	return &codeError{fmt.Sprintf("there is no step %q: there are %s", c.Step, orNone(labels)), exitNotFound}
+	return &codeError{fmt.Sprintf("there is no step %q: there are %s", c.Step, orNone(labels, "\"dlite show "+o.name()+"\" says why no step has started")), exitNotFound}
 }
 
 // selected returns the steps that the user wants and that have a log.

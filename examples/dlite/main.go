@@ -173,17 +173,21 @@ func classify(ctx context.Context, err error) (code int, hint string) {
 	}
 	switch status := refused.Status; {
 	case status == 404:
-		return exitNotFound, "\"dlite ls\" and \"dlite ls stages\" list what the manager knows."
+		return exitNotFound, "\"dlite ls\" and \"dlite ls stages\" list what the manager knows, \"dlite show ID\" the parts of a run."
 	case status == 401:
 		return exitToken, "Make a token with \"manager token ACCOUNT\", and store it with \"dlite login\"."
 	case status == 403:
 		return exitToken, "The token is of another account, or permits only reads: \"dlite tokens\" shows it."
-	case status == 400 || status == 413:
-		return exitUsage, ""
+	case status == 400:
+		return exitUsage, "Correct the named value. \"dlite COMMAND --help\" has examples."
+	case status == 413:
+		return exitUsage, "Make the file smaller, or store the pipeline at the manager and start it with --pipeline."
+	case status == 409:
+		return exitRefused, "Its state does not permit this now: \"dlite show ID\" shows the state."
 	case status == 429:
 		return exitRefused, "Try again later. \"dlite queue\" shows what is in use."
 	case status >= 500:
-		return exitUnreachable, "Try again later."
+		return exitUnreachable, "Try again later. If it stays so, the log of the manager says why."
 	}
 	return exitRefused, ""
 }

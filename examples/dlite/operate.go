@@ -128,7 +128,7 @@ func (p *program) delegate(client *api.Client, name string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", &codeError{"there is no delegate " + name + ": there are " + orNone(names), exitNotFound}
+		return "", &codeError{"there is no delegate " + name + ": there are " + orNone(names, "start one with the address of the manager, the account and its secret"), exitNotFound}
 	}
 	return "", usage("several delegates have the name %s: give one of the ids %s", name, strings.Join(found, ", "))
 }
@@ -201,13 +201,21 @@ func (c *resumeCommand) Run(p *program) error {
 		return err
 	}
 	if c.Delegate == "" {
-		return client.Resume(p.ctx)
+		if err := client.Resume(p.ctx); err != nil {
+			return err
+		}
+		p.note("resumed: \"dlite queue\" shows what still waits, and why.")
+		return nil
 	}
 	id, err := p.delegate(client, c.Delegate)
 	if err != nil {
 		return err
 	}
-	return client.Undrain(p.ctx, id)
+	if err := client.Undrain(p.ctx, id); err != nil {
+		return err
+	}
+	p.note("resumed: \"dlite delegates\" shows what it runs.")
+	return nil
 }
 
 type limitsCommand struct {
@@ -232,7 +240,11 @@ func (c *limitsCommand) Run(p *program) error {
 		if c.Max == nil {
 			return usage("give the largest number too: dlite limits %s 2", c.Group)
 		}
-		return client.SetLimit(p.ctx, api.Limit{Group: c.Group, Max: *c.Max})
+		if err := client.SetLimit(p.ctx, api.Limit{Group: c.Group, Max: *c.Max}); err != nil {
+			return err
+		}
+		p.note("set: \"dlite limits\" shows all limits, and \"dlite queue\" what waits for them.")
+		return nil
 	}
 	all, err := client.Limits(p.ctx)
 	if err != nil {

@@ -39,7 +39,7 @@ func (f *pipelineFlags) request(p *program, file string) (api.RunRequest, error)
 	for _, set := range f.InputSet {
 		text, err := os.ReadFile(set)
 		if err != nil {
-			return req, usage("%v", err)
+			return req, usage("%v: --input-set needs the path of a file", err)
 		}
 		req.InputSets = append(req.InputSets, string(text))
 	}

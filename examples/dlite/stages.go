@@ -25,16 +25,16 @@ func (p *program) read(file string) ([]byte, error) {
 	if file != "-" {
 		var err error
 		if in, err = os.Open(file); err != nil {
-			return nil, usage("%v", err)
+			return nil, usage("%v: give the path of a file, or - for the standard input", err)
 		}
 		defer func() { _ = in.Close() }()
 	}
 	text, err := io.ReadAll(io.LimitReader(in, maxFile+1))
 	switch {
 	case err != nil:
-		return nil, usage("reading %s: %v", file, err)
+		return nil, usage("reading %s: %v: give another file, or - for the standard input", file, err)
 	case len(text) > maxFile:
-		return nil, usage("%s has more than %d bytes", file, maxFile)
+		return nil, usage("%s has more than %d bytes: make it smaller", file, maxFile)
 	}
 	return text, nil
 }
@@ -46,12 +46,12 @@ func (p *program) decode(file string, v any) error {
 		return err
 	}
 	if text, err = yaml.YAMLToJSON(text); err != nil {
-		return usage("%s: %s", file, yaml.FormatError(err, false, false))
+		return usage("%s is neither YAML nor JSON: correct it at this place: %s", file, yaml.FormatError(err, false, false))
 	}
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return usage("%s: %v", file, err)
+		return usage("%s: %v: correct the member, docs/stages.md describes all", file, err)
 	}
 	return nil
 }
