@@ -1,6 +1,7 @@
 package kubernetes_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -63,16 +64,17 @@ func TestAStageFailsIfItsPodDoesNotStart(t *testing.T) {
 		c.StageSettings = []string{"configMapVolumes"}
 		c.StartTimeout = 2 * patience // more than the test waits
 	})
-	for reason, change := range map[string]func(*driver.Environment){
-		"unschedulable": func(env *driver.Environment) {
+	// A busy cluster may not have looked for a node within the two seconds: then the reason is the start.
+	for reasons, change := range map[string]func(*driver.Environment){
+		"unschedulable start": func(env *driver.Environment) {
 			env.Network = env.Network.OnNode(map[string]string{"no": "node"}).WithPodSettings(`{"initTimeoutSeconds":2}`)
 		},
 		"volume": withSettings(`{"volumes":[{"name":"v","configMap":{"name":"absent"}}]}`),
 	} {
 		tx := p.prepare(t, d, change)
 		var why *kubernetes.Error
-		require.ErrorAs(t, tx.init(t), &why, reason)
-		assert.Equal(t, reason, why.Reason, why)
+		require.ErrorAs(t, tx.init(t), &why, reasons)
+		assert.Contains(t, strings.Fields(reasons), why.Reason, why)
 		tx.cleanup(t)
 	}
 }
