@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -95,7 +96,7 @@ func TestAShortLogIsOneCall(t *testing.T) {
 	defer func() { require.NoError(t, d.Close(t.Context())) }()
 	send := func(key string, lines ...string) {
 		cfg := config(f)
-		cfg.Key, cfg.FlushInterval = key, 0
+		cfg.Key, cfg.FlushInterval = key, time.Hour // every log ends earlier
 		s := d.Open(t.Context(), cfg)
 		for _, line := range lines {
 			_, _ = io.WriteString(s, line)
