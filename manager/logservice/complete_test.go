@@ -2,7 +2,6 @@ package logservice_test
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"testing"
 	"time"
@@ -64,9 +63,7 @@ func TestOnePutBeginsALogAnew(t *testing.T) {
 	t.Parallel()
 	b := setUp(t)
 	for _, out := range []string{"first\n", "second\n"} {
-		s := logger.OpenStream(t.Context(), logger.StreamConfig{URL: b.http.URL, Token: token, Account: "acc", Key: "k"})
-		_, _ = io.WriteString(s, out)
-		require.NoError(t, s.Close(t.Context()))
+		b.ok("PUT", "/stream?accountID=acc&key=k", lines(0, out), logheader.Writer, out[:1], logheader.Resume, "0", logheader.Complete, "true")
 		assert.Equal(t, []string{out}, outs(t, b.ok("GET", "/blob?accountID=acc&key=k", "")))
 	}
 }
