@@ -37,7 +37,8 @@ type Config struct {
 	// RetryFor is how long a call is repeated. 0 means 30 seconds. A negative value means that a call is sent once to each
 	// address.
 	RetryFor time.Duration
-	// Timeout bounds a call at one address, without the time that the manager holds it. 0 means 30 seconds.
+	// Timeout bounds a call at one address, without the time that the manager holds it. 0 means 30 seconds. A second is
+	// added for each 32 KiB of the request, for slow connections.
 	Timeout time.Duration
 	// UserAgent is the header User-Agent. Empty means "dlite-api".
 	UserAgent string
@@ -231,7 +232,7 @@ func (c *Client) round(ctx context.Context, what *call, attempt func(base *url.U
 
 // attempt sends one request.
 func (c *Client) attempt(ctx context.Context, base *url.URL, what *call, body []byte, read func(io.Reader) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+what.hold)
+	ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout+what.hold+time.Duration(len(body)>>15)*time.Second)
 	defer cancel()
 	answer, err := c.send(ctx, base, what, body)
 	if err != nil {

@@ -206,14 +206,19 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 
 func TestAClientChecksItsSettings(t *testing.T) {
 	t.Parallel()
-	for want, cfg := range map[string]api.Config{
-		"URL":     {URL: "manager.example.com", Account: "a", Token: "fake"},
-		"LogURL":  {URL: "http://h", LogURL: "ftp://h", Account: "a", Token: "fake"},
-		"Account": {URL: "http://h", Token: "fake"},
-		"Token":   {URL: "http://h", Account: "a"},
+	for _, tc := range []struct {
+		want string
+		cfg  api.Config
+	}{
+		{"URL", api.Config{URL: "manager.example.com", Account: "a", Token: "fake"}},
+		{"URL", api.Config{URLs: []string{"http://h", "http://h/?a=b"}, Account: "a", Token: "fake"}},
+		{"URL", api.Config{URL: "http://h/#a", Account: "a", Token: "fake"}},
+		{"LogURL", api.Config{URL: "http://h", LogURL: "ftp://h", Account: "a", Token: "fake"}},
+		{"Account", api.Config{URL: "http://h", Token: "fake"}},
+		{"Token", api.Config{URL: "http://h", Account: "a"}},
 	} {
-		_, err := api.New(cfg)
-		assert.ErrorContains(t, err, want)
+		_, err := api.New(tc.cfg)
+		assert.ErrorContains(t, err, tc.want)
 	}
 }
 

@@ -22,10 +22,10 @@ func newServers(name string, texts ...string) (*servers, error) {
 	s := &servers{}
 	for _, text := range texts {
 		u, err := url.Parse(text)
-		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 			return nil, fmt.Errorf("the %s of the client is not the address of a manager: it must be like https://manager.example.com", name)
 		}
-		u.Path, u.RawPath, u.RawQuery, u.Fragment = strings.TrimRight(u.Path, "/"), "", "", ""
+		u.Path, u.RawPath = strings.TrimRight(u.Path, "/"), ""
 		s.all = append(s.all, u)
 	}
 	return s, nil
