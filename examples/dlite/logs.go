@@ -20,7 +20,7 @@ type logsCommand struct {
 
 // Help is the text below the flags.
 func (*logsCommand) Help() string {
-	return `With one step the lines are as the step wrote them; otherwise each has the name of its step.
+	return `The lines of one step are as the step wrote them. With several, each has the name of its step.
 
 Examples:
   $ dlite logs hello
@@ -46,6 +46,7 @@ func (c *logsCommand) Run(p *program) error {
 	if len(parts) == 0 {
 		return c.noSuch(o)
 	}
+	w.nameSteps(len(parts))
 	for _, part := range parts {
 		if part.Started.IsZero() {
 			continue
@@ -79,7 +80,11 @@ func (c *logsCommand) archived(p *program, client *api.Client, part part, w *log
 func (c *logsCommand) follow(p *program, client *api.Client, o object, w *logWriter) error {
 	lost := func(err error) { p.note("! %v: connecting again", err) }
 	t := newTails(p.ctx, client, w.line, func(text string) { p.note("%s", clean(text)) })
-	see := func(now object) { t.see(c.selected(now.parts())) }
+	see := func(now object) {
+		parts := c.selected(now.parts())
+		w.nameSteps(len(parts))
+		t.see(parts)
+	}
 	see(o)
 	ended, err := follow(p.ctx, client, o, lost, see)
 	if err == nil {
@@ -123,8 +128,17 @@ type logWriter struct {
 	colour bool
 	from   time.Time
 
-	mu  sync.Mutex
-	err error // of the output; further lines are dropped
+	mu    sync.Mutex
+	named bool  // each line begins with the name of its step
+	err   error // of the output; further lines are dropped
+}
+
+// nameSteps lets each line begin with the name of its step, if lines of several steps are wanted: of all, or of the
+// cells of a matrix.
+func (w *logWriter) nameSteps(selected int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.named = w.named || w.c.Step == "" || selected > 1
 }
 
 func (w *logWriter) line(label string, l api.LogLine) {
@@ -135,11 +149,11 @@ func (w *logWriter) line(label string, l api.LogLine) {
 	if w.c.Timestamps {
 		text = l.Time.Format("2006-01-02T15:04:05.000Z07:00") + " " + text
 	}
-	if w.c.Step == "" {
-		text = clean(label) + " | " + text
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.named {
+		text = clean(label) + " | " + text
+	}
 	if w.err == nil {
 		w.err = w.p.write(text + "\n")
 	}

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,6 +62,7 @@ func runID(ref string) string { return strings.TrimPrefix(ref, "run/") }
 // part is a line of a run or a stage: one of its stages, groups or steps.
 type part struct {
 	Label, Status, Reason string
+	Cell                  string // values of the matrix, such as "go=1.26, os=alpine"
 	Started, Ended        time.Time
 	Key                   string // of its log
 	step                  bool
@@ -104,6 +108,10 @@ func partsOfRun(r *api.Run) []part {
 			Label: strings.TrimPrefix(stage, "pipeline.stages."), Status: n.Status, Reason: n.Reason,
 			Started: n.StartedAt, Ended: n.EndedAt, Key: n.LogKey, step: n.Kind == "step", mayLackLog: n.ExitCode == nil,
 		}
+		for _, axis := range slices.Sorted(maps.Keys(n.Matrix)) {
+			p.Cell += fmt.Sprintf(", %s=%v", axis, n.Matrix[axis])
+		}
+		p.Cell = strings.TrimPrefix(p.Cell, ", ")
 		if inside {
 			below = strings.ReplaceAll(below, ".steps.", "/")
 			p.Label, p.depth = p.Label+"/"+below, 1+strings.Count(below, "/")
@@ -111,6 +119,14 @@ func partsOfRun(r *api.Run) []part {
 		out = append(out, p)
 	}
 	return out
+}
+
+// name returns the name of a part for a person, with the values of its matrix.
+func (p part) name() string {
+	if p.Cell == "" {
+		return p.Label
+	}
+	return p.Label + " (" + p.Cell + ")"
 }
 
 // result returns the status of an object, why, and its exit code. A code below 0 means that it has not

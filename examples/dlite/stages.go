@@ -228,7 +228,7 @@ func (c *showCommand) Run(p *program) error {
 	}
 	t := table{header: []string{"PART", "STATUS", "TOOK", "REASON"}}
 	for _, part := range o.parts() {
-		t.add(o.name(), strings.Repeat("  ", part.depth)+part.Label, part.Status, took(part.Started, part.Ended), part.Reason)
+		t.add(o.name(), strings.Repeat("  ", part.depth)+part.name(), part.Status, took(part.Started, part.Ended), part.Reason)
 	}
 	status, reason, _ := o.result()
 	t.add(o.name(), o.name(), status, "", reason)

@@ -206,7 +206,7 @@ func (v *view) paint(cleared bool) {
 		if mark == "" {
 			mark = spinner[v.ticks%len(spinner)]
 		}
-		line := fmt.Sprintf("%s%s %-*s %-9s %s", strings.Repeat("  ", p.depth), mark, max(1, 32-2*p.depth), clean(p.Label), p.Status, took(p.Started, p.Ended))
+		line := fmt.Sprintf("%s%s %-*s %-9s %s", strings.Repeat("  ", p.depth), mark, max(1, 32-2*p.depth), clean(p.name()), p.Status, took(p.Started, p.Ended))
 		lines = append(lines, strings.TrimRight(line+" "+clean(p.Reason), " "))
 	}
 	if most := max(height-3, 1); len(lines) > most {
