@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,16 +126,16 @@ func TestNothingEscapesTheCleanupOfAnotherDriver(t *testing.T) {
 	}
 }
 
+// requireRunning waits for the daemon, which tells of itself before it sleeps.
 func requireRunning(t *testing.T, tag string) {
 	t.Helper()
-	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	require.NoError(t, err)
-	for _, file := range lines {
-		if b, _ := os.ReadFile(file); bytes.Contains(b, []byte("sleep\x00"+tag)) {
-			return
-		}
-	}
-	t.Fatal("the daemon does not run")
+	require.Eventually(t, func() bool {
+		files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+		return slices.ContainsFunc(files, func(file string) bool {
+			b, _ := os.ReadFile(file)
+			return bytes.Contains(b, []byte("sleep\x00"+tag))
+		})
+	}, 20*time.Second, 10*time.Millisecond, "the daemon does not run")
 }
 
 // A privileged step may create its own control groups.
