@@ -1,8 +1,10 @@
 package definition
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
 	"strings"
 )
@@ -126,7 +128,11 @@ func (in *Input) modify(name, argument string) error {
 		in.Pattern = strings.TrimSpace(argument)
 		pattern, err := regexp.Compile("^(?:" + in.Pattern + ")$")
 		if err != nil {
-			return fmt.Errorf("regex: %w (look-arounds and back references are not supported)", err)
+			why := err.Error()
+			if bad := (*syntax.Error)(nil); errors.As(err, &bad) { // its text quotes the whole pattern as it is
+				why = bad.Code.String() + ": " + quote(bad.Expr)
+			}
+			return fmt.Errorf("regex: %s (look-arounds and back references are not supported)", why)
 		}
 		in.pattern = pattern
 	default:

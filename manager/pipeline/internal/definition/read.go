@@ -97,6 +97,8 @@ func (r *reader) add(p Problem) {
 		r.skipped++
 		return
 	}
+	// A text or a hint may quote the file.
+	p.Text, p.Hint = printable([]rune(p.Text)), printable([]rune(p.Hint))
 	r.problems = append(r.problems, p)
 }
 
