@@ -300,10 +300,13 @@ func (s *spool) openFile() error {
 	if err != nil {
 		return err
 	}
-	s.file = f
-	_, err = f.Write(s.memory.Bytes())
-	s.memory = bytes.Buffer{}
-	return err
+	if _, err := f.Write(s.memory.Bytes()); err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return err // the memory keeps the lines
+	}
+	s.file, s.memory = f, bytes.Buffer{}
+	return nil
 }
 
 // resume continues with the lines that an earlier process has kept. It returns their number.
