@@ -27,7 +27,7 @@ var insteadOfOverlay = map[string]string{
 	"tolerations": "tolerations of the infrastructure", "volumes": "volumes of the infrastructure",
 }
 
-// readOverlay decodes the overlay.
+// readOverlay decodes the overlay, and notes the fields that it sets.
 func (s *podSettings) readOverlay() error {
 	if len(s.Overlay) == 0 || bytes.Equal(s.Overlay, []byte("null")) {
 		return nil
@@ -36,7 +36,8 @@ func (s *podSettings) readOverlay() error {
 	if err := json.Unmarshal(s.Overlay, &fields); err != nil {
 		return fmt.Errorf("podSpecOverlay: %w", err)
 	}
-	for _, name := range slices.Sorted(maps.Keys(fields)) {
+	s.overlaid = slices.Sorted(maps.Keys(fields))
+	for _, name := range s.overlaid {
 		if slices.Contains(overlayFields, name) {
 			continue
 		}
@@ -50,13 +51,6 @@ func (s *podSettings) readOverlay() error {
 		return fmt.Errorf("podSpecOverlay: %w", err)
 	}
 	return nil
-}
-
-// overlayFields returns the fields that the overlay sets.
-func (s *podSettings) overlayFields() []string {
-	fields := map[string]json.RawMessage{}
-	_ = json.Unmarshal(s.Overlay, &fields) // readOverlay reports errors
-	return slices.Sorted(maps.Keys(fields))
 }
 
 // applyOverlay sets the fields of the overlay that the configuration does not set.

@@ -33,7 +33,8 @@ type podSettings struct {
 	Volumes         []corev1.Volume         `json:"volumes"`
 	Overlay         json.RawMessage         `json:"podSpecOverlay"`
 
-	overlay corev1.PodSpec // of Overlay
+	overlay  corev1.PodSpec // of Overlay
+	overlaid []string       // the fields that Overlay sets, sorted
 }
 
 // stageSettings are the names of Config.StageSettings.
@@ -179,7 +180,7 @@ func (s *podSettings) allowed(cfg *Config, allows func(name, value string) bool)
 			return &notAllowed{setting, name}
 		}
 	}
-	for _, field := range s.overlayFields() {
+	for _, field := range s.overlaid {
 		if !allows("podSpecOverlay", field) {
 			return &notAllowed{"podSpecOverlay", field}
 		}
