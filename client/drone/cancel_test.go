@@ -11,8 +11,8 @@ import (
 	"github.com/delegate-io/dlite/client/drone/dronetest"
 )
 
-// A build is cancelled at each call of its stage. No step runs after it, what the server has
-// ended stays as it is, and the slot becomes free.
+// A build is cancelled at each call of its stage. No step runs after it. Steps that the
+// server has ended keep their status, and the slot becomes free.
 func TestABuildIsCancelledInEveryState(t *testing.T) {
 	t.Parallel()
 	config := execPipeline("- {name: a, commands: [sleep 0.3; echo over]}\n- {name: b, commands: [echo]}\n")

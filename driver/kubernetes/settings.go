@@ -246,8 +246,8 @@ func (s *podSettings) apply(pod *corev1.Pod) error {
 	return nil
 }
 
-// containerContext returns the security context of the containers of a transaction: the one in the configuration,
-// and what a stage adds to it.
+// containerContext returns the security context of the containers of a transaction: the one in the configuration
+// with the additions of the stage.
 func (d *Driver) containerContext(s *podSettings) (*corev1.SecurityContext, error) {
 	if s.SecurityContext == nil {
 		return d.cfg.ContainerSecurityContext, nil

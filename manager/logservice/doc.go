@@ -37,7 +37,7 @@
 //     has the pos from which the writer must send again.
 //   - A PUT with the last lines may have the header Dlite-Log-Complete: true. The service
 //     completes the log and archives its stream. The same header in the answers to POST
-//     and PUT of a stream says whether the request has completed the log.
+//     and PUT of a stream reports whether the request has completed the log.
 //   - GET /stream takes from=N or the header Last-Event-ID, and begins at the N-th line
 //     of the stream. Events have the line's number as their id. It equals the pos if a
 //     stream has one writer.

@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
-// Bounds of what a process keeps in memory, in bytes of JSON and YAML. The decoded form takes a few times as much.
+// Bounds of the memory of a process, in bytes of JSON and YAML. The decoded form takes a few times as much.
 const (
 	mostStates    = 32 << 20 // nodes of active runs
 	mostConstants = 32 << 20 // requests of runs

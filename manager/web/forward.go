@@ -60,7 +60,7 @@ func (p *page) authorized(w http.ResponseWriter, r *http.Request) (session, bool
 }
 
 // forwarded returns the request with another path, and without the headers that name the user of the page. The path is escaped if
-// that of the request is.
+// the path of the request is.
 func forwarded(w http.ResponseWriter, r *http.Request, target, parameter, account string) (*http.Request, bool) {
 	at := &url.URL{Path: target}
 	if r.URL.RawPath != "" {

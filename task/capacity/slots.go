@@ -89,7 +89,7 @@ func (s *Slots) Take() (*Slot, bool) {
 	return nil, false
 }
 
-// ahead counts the shares in the queue whose turn is before that of s. The caller holds mu.
+// ahead counts the shares in the queue whose turn comes before the turn of s. The caller holds mu.
 func (p *pool) ahead(s *Slots) (n int) {
 	waitsLonger := true // than s
 	for _, other := range p.queue {

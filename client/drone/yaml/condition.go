@@ -12,7 +12,7 @@ type condition struct {
 
 func (c condition) empty() bool { return len(c.include)+len(c.exclude) == 0 }
 
-// met reports whether a value matches a pattern to include, or there is none, and matches no
+// met reports whether a value matches a pattern to include, if there is one, and matches no
 // pattern to exclude.
 func (c condition) met(value string) bool {
 	if matchesAny(c.exclude, value) {

@@ -58,7 +58,8 @@ type modelNode struct {
 	up       bool // a background step that has started
 	expired  bool // the time-out of the group is over
 
-	// Of a container: its items that follow, how many nodes of the current one are active, and what follows the last one.
+	// Of a container: the items that follow, the number of active nodes of the current item, and the function to call
+	// after the last item.
 	rest [][]*modelNode
 	left int
 	done func()

@@ -119,7 +119,8 @@ func (t *turn) busy(n *Node) bool {
 	return n.Sent && !n.Background || slices.ContainsFunc(t.children(n), t.busy)
 }
 
-// discard makes a node of a running container ready for another attempt, and takes it out of what its ancestors count.
+// discard makes a node of a running container ready for another attempt, and subtracts it from the counts of its
+// ancestors.
 func (t *turn) discard(n *Node) {
 	if n.Kind == GroupNode {
 		for status, count := range n.Tally {

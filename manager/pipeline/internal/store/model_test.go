@@ -40,7 +40,7 @@ type past struct {
 	n, step      int
 }
 
-// A history acts as a list in memory, whatever is written, removed and searched.
+// Writes, removals and searches of a history have the same results as those of a list in memory.
 func TestTheHistoryActsAsTheModel(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		s := open(t, database)
@@ -365,7 +365,7 @@ func (p *past) search() {
 	}
 }
 
-// filter returns a filter and what it means.
+// filter returns a filter and a function that applies it.
 func (p *past) filter() (f store.Filter, matches func(*pastRow) bool) {
 	for range rapid.IntRange(0, 3).Draw(p.t, "parts") {
 		switch pickOf(p.t, "part", "pipeline", "status", "branch", "label", "delegate", "text", "after", "before") {
