@@ -29,6 +29,10 @@ type Host struct {
 	Address string `json:"address"`
 	// Service means that the name belongs to a background step.
 	Service bool `json:"service,omitempty"`
+	// ClusterName and ClusterIP are the name and the address by which other pods of the cluster reach the step. They are
+	// empty without a Service of the cluster.
+	ClusterName string `json:"cluster_name,omitempty"`
+	ClusterIP   string `json:"cluster_ip,omitempty"`
 }
 
 // Spare is the body of POST /spares. It asks for a spare volume of the pod for a volume that

@@ -154,6 +154,17 @@ func (c *Cluster) configure() error {
 	if err := a.signing(); err != nil {
 		return err
 	}
+	// The API server shows extension servers a certificate of another authority than that of users.
+	if err := os.Mkdir(c.path("pki", "front"), 0o755); err != nil {
+		return err
+	}
+	front, err := newAuthority(c.path("pki", "front"))
+	if err != nil {
+		return err
+	}
+	if err := front.issue("client", system("front-proxy-client"), false); err != nil {
+		return err
+	}
 	pair, err := tls.LoadX509KeyPair(c.path("pki", "admin.crt"), c.path("pki", "admin.key"))
 	if err != nil {
 		return err
@@ -281,9 +292,13 @@ func (c *Cluster) commands() map[string][]string {
 			"--kubelet-certificate-authority="+pki("ca.crt"), "--kubelet-preferred-address-types=InternalIP",
 			"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+pki("accounts.pub"),
 			"--service-account-signing-key-file="+pki("accounts.key"),
+			"--requestheader-client-ca-file="+pki("front/ca.crt"), "--requestheader-allowed-names=front-proxy-client",
+			"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
+			"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+			"--proxy-client-cert-file="+pki("front/client.crt"), "--proxy-client-key-file="+pki("front/client.key"),
 			"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged"),
 		"kube-controller-manager": part("kube-controller-manager", "--kubeconfig="+c.path("kube-controller-manager.kubeconfig"),
-			"--leader-elect=false", "--use-service-account-credentials", "--kube-api-qps=500", "--kube-api-burst=1000",
+			"--leader-elect=false", "--use-service-account-credentials", "--horizontal-pod-autoscaler-sync-period=2s", "--kube-api-qps=500", "--kube-api-burst=1000",
 			"--root-ca-file="+pki("ca.crt"), "--service-account-private-key-file="+pki("accounts.key"), "--cert-dir="+c.path("made"),
 			"--cluster-signing-cert-file="+pki("ca.crt"), "--cluster-signing-key-file="+pki("ca.key"), "--flex-volume-plugin-dir="+c.path("plugins")),
 		"kube-scheduler": part("kube-scheduler", "--kubeconfig="+c.path("kube-scheduler.kubeconfig"), "--leader-elect=false",

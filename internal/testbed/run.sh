@@ -98,6 +98,10 @@ command -v chromium >/dev/null || install chromium fonts-dejavu-core ||
 { command -v gnome-keyring-daemon && command -v dbus-run-session; } >/dev/null || install gnome-keyring dbus-daemon ||
   left_out+=("tokens in a keyring: they need gnome-keyring and dbus-run-session")
 
+{ [ -x /usr/lib/systemd/systemd ] && command -v systemctl && command -v nsenter && command -v ip && command -v useradd && command -v curl; } >/dev/null ||
+  install systemd dbus util-linux iproute2 passwd curl ||
+  left_out+=("services: a machine with systemd needs systemd, util-linux, iproute2, passwd and curl")
+
 for tool in xxd jq openssl curl hexdump python3; do
   command -v "$tool" >/dev/null || {
     install xxd jq openssl curl bsdextrautils python3 ||
@@ -105,6 +109,9 @@ for tool in xxd jq openssl curl hexdump python3; do
     break
   }
 done
+
+{ [ -x /usr/sbin/sshd ] && command -v docker-registry; } >/dev/null || install openssh-server docker-registry ||
+  left_out+=("connectors to servers with SSH and registries: there is no openssh-server or docker-registry")
 
 for tool in containerd ctr runc iptables ip unshare flock /usr/lib/cni/bridge; do
   command -v "$tool" >/dev/null || {
