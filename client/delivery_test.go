@@ -410,3 +410,17 @@ func TestAnAttemptEndsWithItsCall(t *testing.T) {
 type funcReader func([]byte) (int, error)
 
 func (f funcReader) Read(b []byte) (int, error) { return f(b) }
+
+// The numbers of waiting stages in the answer to a heartbeat reach the option. A foreign manager answers anything, and the
+// heartbeat succeeds.
+func TestAHeartbeatReportsWaitingStages(t *testing.T) {
+	t.Parallel()
+	answers := []string{`{"waitingStages":{"large":3}}`, `{"waitingStages":{}}`, `{}`, `[1]`, `"ok"`, `not JSON`, ``, `{"waitingStages":{"x":"y"}}`}
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request, n int) { answer(w, 200, answers[n-1]) })
+	var got []map[string]int
+	c := connect(t, s.URL, client.WithWaiting(func(stages map[string]int) { got = append(got, stages) }))
+	for range answers {
+		require.NoError(t, c.Heartbeat(within(t), &client.Registration{DelegateID: "d"}))
+	}
+	assert.Equal(t, []map[string]int{{"large": 3}, {}}, got)
+}

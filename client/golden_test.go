@@ -74,6 +74,29 @@ func TestCallsHaveTheWireForm(t *testing.T) {
 			taskV1, "PUT", "/base/api/agent/v2/delegates/d%2F1/tasks/t%201/acquire?accountId=acc+1&delegateInstanceId=d%2F1", ""},
 		"acquire v2": {client.V2, func(c *client.HTTP) error { _, err := c.Acquire(ctx, "d/1", event); return err }, requestV2,
 			"GET", "/base/api/executions/t%201/request?delegateId=d%2F1&accountId=acc+1&delegateInstanceId=d%2F1&delegateName=", ""},
+		"reconcile": {client.V2, func(c *client.HTTP) error {
+			got, err := c.ReconcileDaemons(ctx, "d/1", []task.DaemonReport{{ID: "s", Type: "x", Config: json.RawMessage(`{"image":"i"}`), Healthy: true}}, client.PollQuery{})
+			if err == nil {
+				assert.Equal(t, &client.DaemonSets{Sets: []task.DaemonSet{{ID: "s", Type: "x", Config: json.RawMessage(`{}`), SkipUpdate: true, TaskIDs: []string{"t"}}}}, got)
+			}
+			return err
+		}, `{"data":[{"daemon_set_id":"s","config":{},"skip_update":true,"task_ids":["t"],"type":"x","new":1}]}`,
+			"POST", "/base/api/daemons/d%2F1/reconcile?accountId=acc+1",
+			`{"data":[{"daemon_set_id":"s","type":"x","config":{"image":"i"},"healthy":true}]}`},
+		"reconcile of nothing": {client.V1, func(c *client.HTTP) error {
+			_, err := c.ReconcileDaemons(ctx, "d", nil, client.PollQuery{Wait: time.Second, Since: "a"})
+			return err
+		}, `{"data":null}`, "POST", "/base/api/daemons/d/reconcile?accountId=acc+1&wait=1&since=a", `{"data":[]}`},
+		"daemon tasks": {client.V2, func(c *client.HTTP) error {
+			got, err := c.DaemonTasks(ctx, "d/1", []string{"t 1"})
+			if err == nil && assert.Len(t, got, 1) {
+				assert.Equal(t, "t 1", got[0].ID)
+				assert.JSONEq(t, `{"x":1}`, string(got[0].Data))
+				assert.JSONEq(t, `{"y":2}`, string(got[0].Secrets[0].Data))
+			}
+			return err
+		}, `{"requests":[{"id":"t 1","task":{"type":"any","data":"eyJ4IjoxfQ=="},"secrets":[{"id":"k","data":"eyJ5IjoyfQ=="}]}]}`,
+			"POST", "/base/api/daemons/d%2F1/tasks?accountId=acc+1", `{"task_ids":["t 1"]}`},
 		"respond legacy": {client.V1, func(c *client.HTTP) error { return c.Respond(ctx, "d/1", tsk, ok) },
 			"", "POST", "/base/api/agent/v2/tasks/t%201/delegates/d%2F1?accountId=acc+1",
 			`{"id":"t 1","data":{"x":1},"type":"A","code":"OK"}`},

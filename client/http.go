@@ -28,6 +28,7 @@ type HTTP struct {
 	log      zerolog.Logger
 	now      func() time.Time
 
+	waiting   func(stages map[string]int) // nil without WithWaiting
 	transport http.RoundTripper
 	git       gitNetwork
 	client    *http.Client // with the time-out of a call that does not wait
@@ -86,7 +87,7 @@ func newHTTP(endpoint, accountID, secret string, cfg *config) (*HTTP, error) {
 	h := &HTTP{
 		protocol: cfg.protocol, base: base, prefix: base.EscapedPath(),
 		account: accountID, query: "accountId=" + url.QueryEscape(accountID),
-		creds: creds, log: cfg.log, now: cfg.now,
+		creds: creds, log: cfg.log, now: cfg.now, waiting: cfg.waiting,
 		transport: transport, retries: cfg.retries, timeout: cfg.timeout, maxBody: cfg.maxBody,
 		jsonType: []string{"application/json"},
 	}
@@ -179,6 +180,17 @@ func (h *HTTP) Heartbeat(ctx context.Context, r *Registration) error {
 		return err
 	}
 	c.attempts = 1
+	if h.waiting != nil {
+		c.read = func(_ http.Header, body []byte) error {
+			var answer struct {
+				Waiting map[string]int `json:"waitingStages"`
+			}
+			if json.Unmarshal(body, &answer) == nil && answer.Waiting != nil { // other managers answer anything
+				h.waiting(answer.Waiting)
+			}
+			return nil
+		}
+	}
 	return h.do(ctx, c)
 }
 

@@ -64,6 +64,7 @@ type config struct {
 	timeout   time.Duration
 	maxBody   int64 // bytes of a request and of an answer (rule C6)
 	transport http.RoundTripper
+	waiting   func(stages map[string]int)
 	now       func() time.Time // for tokens, heartbeats and Retry-After
 	// checkEvery is the shortest time between checks of the certificate files.
 	checkEvery time.Duration
@@ -160,3 +161,10 @@ func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = 
 // WithTransport sets the transport of the calls, for example for tracing or for a
 // manager in the same process. It excludes the TLS and proxy options.
 func WithTransport(t http.RoundTripper) Option { return func(c *config) { c.transport = t } }
+
+// WithWaiting calls f with the answers to heartbeats of our manager, if the delegate runs stages on virtual machines: the
+// numbers of stages that wait for the delegate, by the pool that they name, or "" for those that name none. A pool without
+// such stages is not among them. Other managers do not report them, and f is not called. F must return soon.
+func WithWaiting(f func(stages map[string]int)) Option {
+	return func(c *config) { c.waiting = f }
+}

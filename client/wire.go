@@ -138,13 +138,8 @@ func decodeTaskV2(body []byte, e task.Event) (*task.Task, error) {
 	if err := decodePayload(t); err != nil {
 		return nil, err
 	}
-	for i, s := range r.Secrets {
-		if s == nil {
-			return nil, fmt.Errorf("secret task %d is null", i)
-		}
-		if err := decodePayload(s); err != nil {
-			return nil, fmt.Errorf("secret task %d: %w", i, err)
-		}
+	if err := decodeSecrets(r.Secrets); err != nil {
+		return nil, err
 	}
 	t.Secrets = r.Secrets
 	setDefault(&t.Account, r.Account)

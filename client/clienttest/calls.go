@@ -16,13 +16,17 @@ const (
 	callAcquire    = "acquire"
 	callRespond    = "respond"
 	callCapacity   = "capacity"
+	callReconcile  = "reconcile"
+	callDaemons    = "daemon-tasks"
+	callPerpetual  = "perpetual"
 	callOther      = "other"
 )
 
 // CallOf returns the call that a request is, and the ids that its path or query names.
 // The other ids are empty. The path may have a prefix. The calls of both protocols
-// (docs/protocol.md 1 and 2) are register, heartbeat, unregister, poll, acquire, respond
-// and capacity; any other request is the call other.
+// (docs/protocol.md 1 and 2) are register, heartbeat, unregister, poll, acquire, respond,
+// capacity, reconcile and daemon-tasks. Perpetual is the call of our extension for perpetual tasks. Any other
+// request is the call other.
 func CallOf(r *http.Request) (call, delegateID, taskID string) {
 	path := r.URL.EscapedPath()
 	start := strings.LastIndex(path, "/api/")
@@ -88,6 +92,8 @@ func routes() []route {
 		{callUnregister, http.MethodPost, "/api/agent/delegates/unregister", "", (*Server).unregister},
 		{callCapacity, http.MethodPost, "/api/agent/delegates/register-delegate-capacity/{delegate}", "", (*Server).capacity},
 
+		{callPerpetual, http.MethodPost, "/api/agent/perpetual/{delegate}/reconcile", "", (*Server).reconcilePerpetual},
+
 		{callPoll, http.MethodGet, "/api/agent/delegates/{delegate}/task-events", "", (*Server).pollV1},
 		{callPoll, http.MethodGet, "/api/executions/{delegate}/runner-events", "", (*Server).pollV2},
 
@@ -97,6 +103,9 @@ func routes() []route {
 		{callRespond, http.MethodPost, "/api/agent/v2/tasks/{task}/delegates/{delegate}", "", (*Server).respondLegacy},
 		{callRespond, http.MethodPost, "/api/executions/{task}/response", "delegateId", (*Server).respondRunner},
 		{callRespond, http.MethodPost, "/api/executions/{task}/task-response", "runnerId", (*Server).respondV2},
+
+		{callReconcile, http.MethodPost, "/api/daemons/{delegate}/reconcile", "", (*Server).reconcile},
+		{callDaemons, http.MethodPost, "/api/daemons/{delegate}/tasks", "", (*Server).daemonTasks},
 	}
 }
 
@@ -104,7 +113,7 @@ func routes() []route {
 func checkCalls(calls ...string) {
 	for _, c := range calls {
 		switch c {
-		case callRegister, callHeartbeat, callUnregister, callPoll, callAcquire, callRespond, callCapacity, callOther:
+		case callRegister, callHeartbeat, callUnregister, callPoll, callAcquire, callRespond, callCapacity, callReconcile, callDaemons, callPerpetual, callOther:
 		default:
 			panic(fmt.Sprintf("clienttest: no call has the name %q", c))
 		}

@@ -44,9 +44,15 @@ type Server struct {
 	lastID      int           // number of the latest generated id
 	cursor      uint64        // of polls: grows with listed and aborting
 	cursorMoved broadcast
-	records     []Record
-	counts      map[string]int
-	recorded    broadcast // counts have changed
+	daemons     daemonSets
+
+	perpetual       map[string]*perpetualTask // by id
+	perpetualCursor uint64
+	perpetualMoved  broadcast
+
+	records  []Record
+	counts   map[string]int
+	recorded broadcast // counts have changed
 }
 
 // Option configures a [Server].
@@ -110,7 +116,7 @@ func NewServer(opts ...Option) *Server {
 	prefix := strings.TrimSuffix(cfg.prefix, "/")
 	s := &Server{
 		Account: cfg.account, Secret: cfg.secret, secret: secret, plain: cfg.plain, done: make(chan struct{}),
-		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[string]int{},
+		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[string]int{}, perpetual: map[string]*perpetualTask{}, perpetualCursor: 1,
 	}
 	s.http = httptest.NewUnstartedServer(http.StripPrefix(prefix, s.record(cfg.middleware(s.mux()))))
 	if cfg.useTLS {

@@ -110,7 +110,7 @@ const (
 	// reached.
 	FailureConnectivity = "connectivity"
 	// FailureDelegateLost: the delegate was restarted and does not know how the step
-	// ended.
+	// ended, or the cloud takes the machine of the stage away.
 	FailureDelegateLost = "delegate_lost"
 	// FailureInfrastructure: the infrastructure has no room for the stage, or ended it.
 	FailureInfrastructure = "infrastructure"
