@@ -23,6 +23,9 @@ func (p *Poller) SetMaintenance(reason string) {
 	if s != nil {
 		wakeUp(s.beatNow)
 		s.table.reconsider()
+		if s.perpetuals != nil {
+			s.perpetuals.reconsider()
+		}
 	}
 }
 

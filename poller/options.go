@@ -42,8 +42,12 @@ type config struct {
 	overrun    time.Duration
 	state      *state // nil stores nothing
 	stages     Stages // nil without stages
-	interval   time.Duration
-	signals    []os.Signal
+	daemons    Daemons
+	perpetual  map[string]task.Perpetual
+	// perpetualRuns bounds the runs of perpetual tasks.
+	perpetualRuns int
+	interval      time.Duration
+	signals       []os.Signal
 }
 
 func defaults() config {
@@ -54,6 +58,7 @@ func defaults() config {
 	return config{
 		name: host, self: client.Registration{HostName: host, DelegateType: "DOCKER"}, log: zerolog.Nop(),
 		interval: defaultInterval, heartbeat: defaultHeartbeat, wait: defaultWait, grace: defaultGrace, overrun: overrun,
+		perpetualRuns: defaultPerpetualRuns,
 	}
 }
 

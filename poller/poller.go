@@ -57,6 +57,9 @@ func New(c client.Client, r *router.Router, opts ...Option) *Poller {
 	for _, o := range opts {
 		o(&p.config)
 	}
+	if _, ok := c.(client.Daemons); p.daemons != nil && !ok {
+		panic("poller: WithDaemons needs a client that implements client.Daemons")
+	}
 	p.log = logger.Labels{Delegate: p.name}.Apply(p.log)
 	switch {
 	case p.stages != nil && p.slots != nil:

@@ -34,10 +34,10 @@ func (p *Poller) Run(ctx context.Context, executors int) error {
 	if err != nil {
 		return err
 	}
+	stopSignals := p.watchSignals()
+	defer stopSignals() // last: a signal's Shutdown waits until over is closed
 	defer close(over)
 	defer p.endRun()
-	stopSignals := p.watchSignals()
-	defer stopSignals()
 
 	err = p.run(ctx, registering, executors)
 	if errors.Is(err, ErrShutdown) {

@@ -126,6 +126,23 @@ func TestRunEndsWhileItRegisters(t *testing.T) {
 	}
 }
 
+// Rule P5: a signal ends a delegate that waits for its manager.
+func TestASignalEndsTheRegistration(t *testing.T) {
+	t.Parallel()
+	called := make(chan struct{}, 100)
+	m := &script{onRegister: func() error { called <- struct{}{}; return client.ErrRetryable }}
+	stages := &fakeStages{}
+	p := poller.New(m, router.New(nil), poller.WithStages(stages), poller.WithSignals(syscall.SIGIO))
+	over := make(chan error, 1)
+	go func() { over <- p.Run(context.WithoutCancel(t.Context()), 1) }()
+	receive(t, called)
+	self, err := os.FindProcess(os.Getpid())
+	require.NoError(t, err)
+	require.NoError(t, self.Signal(syscall.SIGIO))
+	require.NoError(t, receive(t, over))
+	assert.Equal(t, "close", stages.list()[len(stages.list())-1])
+}
+
 // With Register and Poll instead of Run, the poller leads the stages as well.
 func TestRegisterAndPollLeadStagesToo(t *testing.T) {
 	t.Parallel()

@@ -50,6 +50,7 @@ type session struct {
 	pollNow     chan struct{}  // a task was answered: poll at once
 	beatNow     chan struct{}  // the maintenance has changed: send a heartbeat at once
 	lost        lostSignal
+	perpetuals  *perpetuals // nil without perpetual tasks
 
 	// Used by the poll loop only, to register again.
 	registeredAt time.Time
@@ -72,6 +73,7 @@ func newSession(ctx context.Context, p *Poller, executors int, id string, interv
 	s.polling, s.endPolling = context.WithCancel(base)
 	s.work, s.endWork = context.WithCancelCause(base)
 	s.delivery, s.endDelivery = context.WithCancel(base)
+	s.perpetuals = newPerpetuals(s)
 	return s
 }
 
@@ -79,7 +81,7 @@ func (s *session) delegateID() string { return *s.id.Load() }
 
 // run polls until ctx or a shutdown ends it, drains, and unregisters.
 func (s *session) run(ctx context.Context) error {
-	var loops, scheduling sync.WaitGroup
+	var loops, scheduling, perpetual sync.WaitGroup
 	beating, endBeating := context.WithCancel(context.WithoutCancel(ctx))
 	loops.Go(func() { s.heartbeats(beating) })
 	loops.Go(func() { s.thresholds.Watch(beating) })
@@ -89,10 +91,16 @@ func (s *session) run(ctx context.Context) error {
 		loops.Go(func() { s.stages.CleanUpUnclaimed(s.work) })
 	}
 	scheduling.Go(s.scheduleLoop)
+	if s.perpetuals != nil {
+		perpetual.Go(s.perpetuals.run)
+	}
+	stopDaemons := s.runDaemons()
 
 	s.pollLoop()
 	scheduling.Wait() // before workers: it starts workers
 	s.workers.Wait()
+	perpetual.Wait()
+	stopDaemons() // after the tasks, which may use them
 	endBeating()
 	s.endPolling()
 	s.endDelivery()

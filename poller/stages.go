@@ -55,9 +55,10 @@ func WithStages(s Stages) Option {
 	return func(c *config) { c.stages = s }
 }
 
-// recoverStages recovers the stages once. It returns an error if they cannot run.
+// recoverStages recovers the stages and the daemon sets once. It returns an error if they
+// cannot run.
 func (p *Poller) recoverStages(ctx context.Context) error {
-	if p.stages == nil || p.recovered.Load() {
+	if p.stages == nil && p.daemons == nil || p.recovered.Load() {
 		return nil
 	}
 	select {
@@ -69,8 +70,15 @@ func (p *Poller) recoverStages(ctx context.Context) error {
 	if p.recovered.Load() {
 		return nil
 	}
-	if err := p.stages.Recover(ctx); err != nil {
-		return fmt.Errorf("recovering stages: %w", err)
+	if p.stages != nil {
+		if err := p.stages.Recover(ctx); err != nil {
+			return fmt.Errorf("recovering stages: %w", err)
+		}
+	}
+	if p.daemons != nil {
+		if err := p.daemons.Recover(ctx); err != nil {
+			return fmt.Errorf("recovering daemon sets: %w", err)
+		}
 	}
 	p.recovered.Store(true)
 	return nil

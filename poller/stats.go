@@ -39,6 +39,19 @@ type Stats struct {
 	// Running counts the tasks that run now, by their role in a stage: init, execute,
 	// cleanup, or standalone for a task that belongs to no transaction.
 	Running map[string]int
+	// Perpetual counts perpetual tasks, see [WithPerpetual].
+	Perpetual PerpetualStats
+}
+
+// PerpetualStats holds counts of perpetual tasks.
+type PerpetualStats struct {
+	// Held is the number of tasks that the delegate has, Running the runs that are active.
+	Held, Running int
+	// Runs counts the ended runs: ok, failed or cancelled.
+	Runs map[string]int64
+	// Lost counts tasks whose lease was not renewed in time, Refused results that the
+	// manager did not take.
+	Lost, Refused int64
 }
 
 // Stats returns the counts. It may be called at any time.
@@ -49,7 +62,11 @@ func (p *Poller) Stats() Stats {
 		Heartbeats: c.heartbeats.Load(), HeartbeatErrors: c.heartbeatErrors.Load(),
 		Registrations: c.registrations.Load(), Acquired: c.acquired.Load(), Missed: c.missed.Load(),
 		Undelivered: c.undelivered.Load(),
-		Answered:    map[task.Code]int64{}, Running: map[string]int{},
+		Perpetual: PerpetualStats{
+			Runs: map[string]int64{perpetualOK: 0, perpetualFailed: 0, perpetualCancelled: 0},
+			Lost: c.perpetualLost.Load(), Refused: c.perpetualRefused.Load(),
+		},
+		Answered: map[task.Code]int64{}, Running: map[string]int{},
 		Refused: map[string]int64{refusedCapacity: 0, refusedThresholds: 0, refusedFilter: 0, refusedDraining: 0, refusedMaintenance: 0},
 	}
 	c.mu.Lock()
@@ -59,10 +76,16 @@ func (p *Poller) Stats() Stats {
 	for k, n := range c.byReason {
 		st.Refused[k] = n
 	}
+	for k, n := range c.byRun {
+		st.Perpetual.Runs[k] = n
+	}
 	c.mu.Unlock()
 	p.mu.Lock()
 	s := p.session
 	p.mu.Unlock()
+	if s != nil && s.perpetuals != nil {
+		st.Perpetual.Held, st.Perpetual.Running = s.perpetuals.counts()
+	}
 	for _, k := range kinds {
 		st.Running[k.String()] = 0
 		if s != nil {
@@ -75,10 +98,28 @@ func (p *Poller) Stats() Stats {
 type counters struct {
 	polls, pollErrors, heartbeats, heartbeatErrors atomic.Int64
 	registrations, acquired, missed, undelivered   atomic.Int64
+	perpetualLost, perpetualRefused                atomic.Int64
 
 	mu       sync.Mutex
 	byCode   map[task.Code]int64
 	byReason map[string]int64
+	byRun    map[string]int64 // runs of perpetual tasks
+}
+
+// The ends of runs of perpetual tasks, see [PerpetualStats].
+const (
+	perpetualOK        = "ok"
+	perpetualFailed    = "failed"
+	perpetualCancelled = "cancelled"
+)
+
+func (c *counters) perpetualRan(end string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byRun == nil {
+		c.byRun = map[string]int64{}
+	}
+	c.byRun[end]++
 }
 
 func (c *counters) answered(code task.Code) {

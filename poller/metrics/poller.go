@@ -31,6 +31,11 @@ func Poller(p *poller.Poller, slots *capacity.Slots) prometheus.Collector {
 	c.undelivered = desc("answers_undelivered_total", "Answers that were given up.")
 	c.refusals = desc("refusals_total", "Tasks that were left with the manager, by reason.", "reason")
 	c.draining = desc("draining", "1 while the delegate takes no new stages.")
+	c.perpetual = desc("perpetual_tasks", "Perpetual tasks that the delegate has.")
+	c.perpetualRunning = desc("perpetual_running", "Runs of perpetual tasks that are active.")
+	c.perpetualRuns = desc("perpetual_runs_total", "Ended runs of perpetual tasks: ok, failed or cancelled.", "end")
+	c.perpetualLost = desc("perpetual_lost_total", "Perpetual tasks whose lease was not renewed in time.")
+	c.perpetualRefused = desc("perpetual_refused_total", "Results of perpetual tasks that the manager did not take.")
 	if slots != nil {
 		c.slotsMax = desc("slots", "Bound of the stages that run at once; +Inf without a bound.")
 		c.slotsUsed = desc("slots_used", "Stages between init and cleanup.")
@@ -45,7 +50,8 @@ type pollerCollector struct {
 	all    []*prometheus.Desc
 
 	running, polls, pollErrors, heartbeats, heartbeatErrors, contact, registrations, acquired, missed,
-	answers, undelivered, refusals, draining, slotsMax, slotsUsed, slotsFree *prometheus.Desc
+	answers, undelivered, refusals, draining, slotsMax, slotsUsed, slotsFree,
+	perpetual, perpetualRunning, perpetualRuns, perpetualLost, perpetualRefused *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -91,6 +97,13 @@ func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.contact, float64(h.Contact.UnixMilli())/1000)
 	}
 	gauge(c.draining, bit(h.Draining))
+	gauge(c.perpetual, float64(st.Perpetual.Held))
+	gauge(c.perpetualRunning, float64(st.Perpetual.Running))
+	for end, n := range st.Perpetual.Runs {
+		counter(c.perpetualRuns, n, end)
+	}
+	counter(c.perpetualLost, st.Perpetual.Lost)
+	counter(c.perpetualRefused, st.Perpetual.Refused)
 	if c.slots == nil {
 		return
 	}
