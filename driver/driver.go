@@ -180,6 +180,9 @@ type Step struct {
 	// on a command line (rule S5). The driver passes the command in another way, or
 	// fails.
 	SecretCommand bool
+	// KeepOutput limits the output that the infrastructure keeps beside out, in bytes. It is for steps that run for a
+	// long time and are not followed after a restart of the delegate. 0 means no limit, which Reattach needs.
+	KeepOutput int64
 }
 
 // Result describes how a step ended.

@@ -22,6 +22,9 @@ type Config struct {
 	// Log receives events that no caller receives. It receives no output and no variables of
 	// steps. The zero value writes nothing.
 	Log zerolog.Logger
+	// Interruption returns the notice that the cloud takes the machine away, or nil. The agent calls it for each question
+	// about its health. Nil means that there never is one.
+	Interruption func() *Interruption
 	// TempDir is the directory for encrypted output that does not fit into memory. Empty is
 	// [os.TempDir].
 	TempDir string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/task/stage"
@@ -16,6 +17,17 @@ type Health struct {
 	// Agent is "dlite" for an agent of this package. Such an agent supports the fields and calls
 	// that are marked as extensions. A foreign agent leaves it empty.
 	Agent string `json:"agent,omitempty"`
+	// Interruption is set when the cloud takes the machine away. Extension.
+	Interruption *Interruption `json:"interruption,omitempty"`
+}
+
+// Interruption is a notice that the cloud takes the machine away.
+type Interruption struct {
+	// Action is the announced event: "terminate", "stop" or "hibernate". "rebalance" is only a recommendation to replace the
+	// machine, because one of these will probably follow.
+	Action string `json:"action"`
+	// At is when it happens, or when the recommendation was made. It may be zero.
+	At time.Time `json:"at,omitzero"`
 }
 
 // agentName is the name by which an agent of this package identifies itself.
@@ -172,6 +184,9 @@ type Boot struct {
 	// its random state with all machines of that snapshot. Zero values change nothing.
 	Time int64  `json:"time,omitempty"`
 	Seed []byte `json:"seed,omitempty"`
+	// Metadata is the address of a metadata service in the form of EC2's, such as http://169.254.169.254, which the agent
+	// watches for notices that the cloud takes the machine away. Empty means none.
+	Metadata string `json:"metadata,omitempty"`
 }
 
 // Address returns the address to serve at: Listen, or ":9079" if it is empty.

@@ -19,7 +19,11 @@ func (a *Agent) Handler() http.Handler {
 	r := chi.NewRouter()
 	r.Use(a.recover)
 	r.Get("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, Health{Version: a.cfg.Version, OK: true, Agent: agentName})
+		h := Health{Version: a.cfg.Version, OK: true, Agent: agentName}
+		if a.cfg.Interruption != nil {
+			h.Interruption = a.cfg.Interruption()
+		}
+		answer(w, http.StatusOK, h)
 	})
 	r.Post("/setup", handle(a, a.setup))
 	r.Post("/start_step", handle(a, a.startStep))

@@ -2,6 +2,7 @@ package cgi
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os/exec"
 	"runtime"
@@ -46,4 +47,27 @@ func (h *Handler) program(ctx context.Context, c *config, log *taskLog, set *sec
 		return nil, fmt.Errorf("program %q: %w", c.Executable.Name, err)
 	}
 	return &program{file: held.Path, held: held}, nil
+}
+
+// Command returns the command of the program that a config names (docs/protocol.md, section 2), for a caller that runs
+// the program itself, such as package daemonset. It downloads or builds a program that is not in the cache; messages
+// about that go to the logger of ctx. The command has no environment, and a working directory only for a repository.
+// The caller must call release after the end of the program: until then no cache limit removes the program.
+func (h *Handler) Command(ctx context.Context, config json.RawMessage) (cmd *exec.Cmd, release func(), err error) {
+	t := &task.Task{ID: "program", Type: "program", Config: config}
+	c, err := readConfig(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	set := secrets.FromContext(ctx)
+	if set == nil {
+		set = secrets.NewSet(secrets.Config{})
+	}
+	log := h.newTaskLog(ctx, t, set)
+	defer log.close(h.cfg.LogWait)
+	p, err := h.program(ctx, c, log, set)
+	if err != nil {
+		return nil, nil, maskedError(err, set)
+	}
+	return p.command(), p.held.Release, nil
 }

@@ -75,6 +75,10 @@ func (a api) secrets(namespace string) *objects[corev1.Secret, corev1.SecretList
 	return &objects[corev1.Secret, corev1.SecretList]{a, namespace, "secrets"}
 }
 
+func (a api) services(namespace string) *objects[corev1.Service, corev1.ServiceList] {
+	return &objects[corev1.Service, corev1.ServiceList]{a, namespace, "services"}
+}
+
 func (a api) configMaps(namespace string) *objects[corev1.ConfigMap, corev1.ConfigMapList] {
 	return &objects[corev1.ConfigMap, corev1.ConfigMapList]{a, namespace, "configmaps"}
 }

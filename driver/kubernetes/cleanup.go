@@ -11,7 +11,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// Cleanup deletes the pods in rs and waits until they do not exist in the cluster. The
+// Cleanup deletes the pods and Services in rs and waits until the pods do not exist in the cluster. The
 // containers of a pod and the objects that it owns are removed with it. Running steps get
 // SIGTERM first, and have Config.Grace to end.
 func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driver.Resource, err error) {
@@ -27,6 +27,8 @@ func (d *Driver) Cleanup(ctx context.Context, rs []driver.Resource) (left []driv
 		switch r.Kind {
 		case kindPod:
 			all.Go(func() { errs[i] = d.removePod(ctx, r.ID) })
+		case kindService:
+			all.Go(func() { errs[i] = d.removeService(ctx, r.ID) })
 		case kindStep:
 			// After the pods, because most containers of steps are removed with their pod.
 		default:

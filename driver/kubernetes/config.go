@@ -95,6 +95,13 @@ type Config struct {
 	// fails. Pods in other namespaces have no owner. Empty means no owner.
 	Owner string
 
+	// Services creates a Service for each background step with port_bindings, by which other pods reach the step while
+	// the transaction runs. A binding maps a port of the Service to a port of the container. Steps that start later have
+	// the name of the Service in DLITE_SERVICE_<NAME>_CLUSTER_NAME and its address in DLITE_SERVICE_<NAME>_CLUSTER_IP. The
+	// driver then also needs the permissions to create, get, list and delete services, which [Role] does not have. The
+	// default is that no Service is created.
+	Services bool
+
 	// SpareVolumes is the number of empty volumes that a pod has for volumes that the
 	// init does not name, because the volumes of a pod cannot be changed. Half as many
 	// are in memory. 0 means 4, a negative value none.

@@ -56,7 +56,7 @@ func (d *Driver) shapeOf(step *stage.Step, volumes map[string]*mountable, socket
 		TerminationMessagePolicy: corev1.TerminationMessageReadFile,
 	}
 	s.resources, s.limited = d.resourcesOf(step)
-	s.addUnsupported(step, socket)
+	s.addUnsupported(step, socket, d.cfg.Services && step.Detach)
 	return s, nil
 }
 
@@ -160,8 +160,9 @@ func lower(requests corev1.ResourceList, name corev1.ResourceName, limit *resour
 	}
 }
 
-// addUnsupported collects the settings of the step that containers of a pod do not support.
-func (s *shape) addUnsupported(step *stage.Step, socket bool) {
+// addUnsupported collects the settings of the step that containers of a pod do not support. Service reports whether the
+// ports of the step get a Service.
+func (s *shape) addUnsupported(step *stage.Step, socket, service bool) {
 	for what, wanted := range map[string]bool{
 		"devices":                                len(step.Devices) > 0,
 		"cpu_set":                                len(step.CPUSet) > 0,
@@ -169,7 +170,7 @@ func (s *shape) addUnsupported(step *stage.Step, socket bool) {
 		"ulimits":                                len(step.Ulimits) > 0,
 		"labels":                                 len(step.Labels) > 0,
 		"dns":                                    len(step.DNS) > 0 || len(step.DNSSearch) > 0,
-		"port_bindings on the node":              bindsOther(step.PortBindings),
+		"port_bindings on the node":              bindsOther(step.PortBindings) && !service,
 		"the Docker socket":                      step.MountDockerSocket && !socket,
 		"networks other than the one of the pod": len(step.Networks) > 0,
 	} {

@@ -42,7 +42,7 @@
 // host name cannot have; a name with underscores works as it is, too.
 // DLITE_SERVICE_<NAME>_HOST has the address. Two steps cannot
 // listen on one port. Other pods can reach the steps unless a policy of the cluster
-// prevents it.
+// prevents it; with Config.Services also by the name of a Service.
 //
 // # Steps
 //

@@ -71,6 +71,7 @@ type run struct {
 	out    io.Writer
 	ledger driver.Ledger
 
+	service   *corev1.Service // nil: the step has none
 	container string
 	command   stage.Run // including the parts from the image
 }
@@ -99,6 +100,9 @@ func (r *run) execute(ctx context.Context) (*driver.Result, error) {
 		return nil, err
 	}
 	if err := r.p.loadNames(ctx); err != nil {
+		return nil, err
+	}
+	if err := r.addService(ctx); err != nil {
 		return nil, err
 	}
 	waits, err := r.findWaiting(ctx, s)
@@ -420,7 +424,11 @@ func (r *run) announce(ctx context.Context, f *agent.Follower, stop func()) erro
 	var hosts []podagent.Host
 	for _, name := range serviceNames(&r.step.Step) {
 		for _, host := range hostNames(name) {
-			hosts = append(hosts, podagent.Host{Name: host, Address: loopback, Service: true})
+			h := podagent.Host{Name: host, Address: loopback, Service: true}
+			if r.service != nil {
+				h.ClusterName, h.ClusterIP = r.service.Name+"."+r.service.Namespace+".svc", r.service.Spec.ClusterIP
+			}
+			hosts = append(hosts, h)
 		}
 	}
 	return r.p.addNames(ctx, hosts)

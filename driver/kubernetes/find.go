@@ -14,7 +14,7 @@ import (
 	"github.com/delegate-io/dlite/internal/recorded"
 )
 
-// Find returns the pods that have all of labels, in the namespace and in those that stages may choose.
+// Find returns the pods and Services that have all of labels, in the namespace and in those that stages may choose.
 func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.Resource, error) {
 	if len(labels) == 0 {
 		return nil, nil
@@ -39,6 +39,11 @@ func (d *Driver) Find(ctx context.Context, labels map[string]string) ([]driver.R
 				found = append(found, driver.Resource{Kind: kindPod, ID: pod.Namespace + "/" + pod.Name, Labels: own(&pod.ObjectMeta)})
 			}
 		}
+		services, err := d.findServices(ctx, namespace, selector.String(), labels)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, services...)
 	}
 	return found, nil
 }

@@ -103,7 +103,11 @@ func (p *pod) serviceVariables() map[string]string {
 	env := map[string]string{}
 	for _, h := range p.names {
 		if h.Service {
-			env["DLITE_SERVICE_"+recorded.VariableName(h.Name)+"_HOST"] = h.Address
+			name := "DLITE_SERVICE_" + recorded.VariableName(h.Name)
+			env[name+"_HOST"] = h.Address
+			if h.ClusterName != "" {
+				env[name+"_CLUSTER_NAME"], env[name+"_CLUSTER_IP"] = h.ClusterName, h.ClusterIP
+			}
 		}
 	}
 	return env

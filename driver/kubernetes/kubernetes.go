@@ -44,10 +44,11 @@ var (
 )
 
 // Kinds of the resources that this driver records. Their ids are namespace/pod and
-// namespace/pod/container.
+// namespace/pod/container, or namespace/pod/service.
 const (
-	kindPod  = "pod"
-	kindStep = "pod-container"
+	kindPod     = "pod"
+	kindStep    = "pod-container"
+	kindService = "service"
 )
 
 // New creates a driver. It fails if cfg is not valid. It does not call the cluster.

@@ -119,6 +119,9 @@ func (d *Driver) makePod(t *draft) (*corev1.Pod, error) {
 		return nil, err
 	}
 	label(&pod.ObjectMeta, t.env)
+	if d.cfg.Services {
+		pod.Labels[labelPod] = pod.Name
+	}
 	made, err := d.overlay(pod)
 	if err != nil {
 		return nil, fmt.Errorf("PodTemplate: %w", err)

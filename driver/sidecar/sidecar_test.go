@@ -29,6 +29,7 @@ import (
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/driver/sidecar"
+	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/poller"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"
@@ -82,42 +83,6 @@ func legacy(socket string) {
 			task.WriteJSON(w, map[string]any{"pid": os.Getpid(), "given": os.Getenv("GIVEN"), "leaked": leaked}, 0)
 		}
 	})))
-}
-
-// events is the log of a sidecar.
-type events struct {
-	mu    sync.Mutex
-	b     bytes.Buffer // guarded by mu
-	wrote chan struct{}
-}
-
-func (e *events) Write(p []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	select {
-	case e.wrote <- struct{}{}:
-	default:
-	}
-	return e.b.Write(p)
-}
-
-func (e *events) String() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.b.String()
-}
-
-// waitFor returns when s has been logged n times.
-func (e *events) waitFor(t *testing.T, s string, n int) {
-	t.Helper()
-	timeout := time.After(time.Minute)
-	for strings.Count(e.String(), s) < n {
-		select {
-		case <-e.wrote:
-		case <-timeout:
-			require.FailNow(t, "never logged", "%q %d times: %s", s, n, e)
-		}
-	}
 }
 
 // call runs a task through a route of the sidecar.
@@ -348,13 +313,13 @@ func TestAConfigurationThatIsWrong(t *testing.T) {
 // supervised starts the tests' own program as a sidecar.
 type supervised struct {
 	*sidecar.Sidecar
-	events *events
+	events *testbed.Events
 	stop   func()
 }
 
 func supervise(t *testing.T, change func(*sidecar.Config)) *supervised {
 	t.Helper()
-	s := &supervised{events: &events{wrote: make(chan struct{}, 1)}}
+	s := &supervised{events: testbed.NewEvents()}
 	socket := filepath.Join(t.TempDir(), "s")
 	cfg := sidecar.Config{
 		URL: "unix://" + socket, Types: []string{"HELM"}, Command: []string{os.Args[0]}, Health: "health",
@@ -397,7 +362,7 @@ func TestASidecarIsStartedAndStopped(t *testing.T) {
 	a := s.ask(t) // waits until it is healthy
 	assert.Equal(t, "yes", a.Given)
 	assert.False(t, a.Leaked, "the delegate's variables are not inherited")
-	s.events.waitFor(t, `"output":"legacy is up"`, 1)
+	s.events.WaitFor(t, `"output":"legacy is up"`, 1)
 	s.stop()
 	assert.ErrorIs(t, syscall.Kill(a.PID, 0), syscall.ESRCH, "nothing is left")
 	assert.NotContains(t, s.events.String(), "has ended", "a stop is no accident")
@@ -425,7 +390,7 @@ func TestAnotherProcessAtTheAddress(t *testing.T) {
 		require.NoError(t, err)
 		c.Health = ""
 	})
-	s.events.waitFor(t, "another process listens at ", 2)
+	s.events.WaitFor(t, "another process listens at ", 2)
 	assert.NotContains(t, s.events.String(), "is healthy")
 	assert.NotContains(t, s.events.String(), "is started")
 	require.NoError(t, other.Close())
@@ -439,13 +404,13 @@ func TestASidecarIsStartedAgain(t *testing.T) {
 	first := s.ask(t).PID
 	resp := call(t.Context(), s.Sidecar, "HELM", `"die"`)
 	assert.Equal(t, task.Unknown, resp.Code, resp.Error)
-	s.events.waitFor(t, "it ended by itself: exit status 3", 1)
+	s.events.WaitFor(t, "it ended by itself: exit status 3", 1)
 	second := s.ask(t).PID
 	assert.NotEqual(t, first, second)
 	call(t.Context(), s.Sidecar, "HELM", `"sick"`)
-	s.events.waitFor(t, "it is not healthy: health answers 503", 1)
+	s.events.WaitFor(t, "it is not healthy: health answers 503", 1)
 	assert.NotEqual(t, second, s.ask(t).PID)
-	s.events.waitFor(t, "the sidecar is healthy", 3)
+	s.events.WaitFor(t, "the sidecar is healthy", 3)
 }
 
 func TestASidecarThatNeverBecomesHealthy(t *testing.T) {
@@ -458,11 +423,11 @@ func TestASidecarThatNeverBecomesHealthy(t *testing.T) {
 				c.StartTimeout = time.Minute
 			}
 		})
-		s.events.waitFor(t, why, 3)
+		s.events.WaitFor(t, why, 3)
 		resp := call(t.Context(), s.Sidecar, "HELM", "1")
 		assert.Equal(t, task.RetryOnOtherDelegate, resp.Code)
 		assert.Contains(t, resp.Error, "it is not healthy")
-		s.events.waitFor(t, `"again_in":"10ms"`, 1) // the pause grows
+		s.events.WaitFor(t, `"again_in":"10ms"`, 1) // the pause grows
 	}
 }
 

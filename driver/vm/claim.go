@@ -80,6 +80,7 @@ func (p *Pool) take(ctx context.Context, w *waiter, env *driver.Environment) (*m
 	}
 	var reserved *reservation
 	if w.ticket == 0 {
+		p.demand = max(p.demand-1, 0) // it waits here now
 		reserved = p.useReservation(w, env.ID)
 	}
 	if reserved == nil {
@@ -215,7 +216,10 @@ func (p *Pool) confirm(ctx context.Context, m *machine, l driver.Ledger) error {
 		return err
 	}
 	m.rec, m.touched = &rec, time.Now()
+	m.checkedAt = m.touched
 	m.setPhase(claimed)
+	p.bill.stages++
+	p.signal() // questions for notices begin
 	return nil
 }
 

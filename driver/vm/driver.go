@@ -219,6 +219,9 @@ func (h *handle) explain(err error) error {
 	p := h.link.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, ok := isInterrupted(h.link.machine.reason); ok { // first, because its kind of failure counts
+		return fmt.Errorf("machine %s of pool %s: %w (%w)", h.link.machine.id, p.cfg.Name, h.link.machine.reason, err)
+	}
 	return fmt.Errorf("machine %s of pool %s: %w: %w", h.link.machine.id, p.cfg.Name, err, h.link.machine.reason)
 }
 

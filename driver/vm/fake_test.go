@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/agent"
 )
 
 // fakeProvider has machines in memory. With delays and failure rates it is as slow and unreliable
@@ -31,6 +32,7 @@ type fakeProvider struct {
 	broken  []string        // broken rules of the pool
 	created int
 	mute    bool // agents do not answer
+	notices map[string]*agent.Interruption
 }
 
 func newFake(seed uint64) *fakeProvider {
@@ -147,7 +149,7 @@ func (f *fakeProvider) probe(_ context.Context, r *record) error {
 	if f.owned[r.Address] == "" || f.dead[r.Address] || f.mute {
 		return errors.New("connection refused")
 	}
-	return nil
+	return interrupted(f.notices[r.Address])
 }
 
 func (f *fakeProvider) set(change func(f *fakeProvider)) {

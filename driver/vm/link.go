@@ -50,7 +50,10 @@ func healthy(ctx context.Context, c *agent.Client) error {
 	if err == nil && !h.OK {
 		err = errors.New("the agent reports that it is not healthy")
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return interrupted(h.Interruption)
 }
 
 // link is the connection to the agent of a claimed machine. It detects the machine's death.
@@ -162,7 +165,10 @@ func (l *link) verify() bool {
 		case <-l.broken: // caused by this attempt
 		default:
 		}
-		if err == nil {
+		if notice, ok := isInterrupted(err); ok && !notice.recommended() {
+			l.pool.lost(l.machine, l.gone, notice)
+			return false
+		} else if ok || err == nil {
 			return true
 		}
 		if away := time.Since(since); away > l.unreachable {

@@ -30,13 +30,16 @@ const (
 //
 //	warm or adopting ---> reserving ---> set apart ---> assigned, or reserving ---> warm
 type machine struct {
-	id    string
-	phase phase
-	rec   *record // replaced as a whole, never changed
+	id      string
+	phase   phase
+	bill    *bill
+	charged time.Time // the time until which the bill has the machine
+	rec     *record   // replaced as a whole, never changed
 
 	since     time.Time        // when it became warm
 	limits    [2]time.Duration // MaxIdle and MaxAge with jitter; 0 is unlimited
 	checkedAt time.Time        // time of the last health check
+	retired   bool             // the cloud recommends to replace it
 	misses    int              // consecutive failed health checks
 	checking  bool
 
@@ -62,7 +65,7 @@ type machine struct {
 // newMachine adds a machine to the pool. The caller holds mu.
 func (p *Pool) newMachine(id string, ph phase, r *record) *machine {
 	m := &machine{
-		id: id, phase: ph, rec: r, touched: time.Now(),
+		id: id, phase: ph, rec: r, touched: time.Now(), bill: &p.bill, charged: time.Now(),
 		gone: make(chan struct{}), again: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	for i, limit := range []time.Duration{p.cfg.MaxIdle, p.cfg.MaxAge} {
@@ -74,6 +77,7 @@ func (p *Pool) newMachine(id string, ph phase, r *record) *machine {
 
 // setPhase changes the phase. The caller holds mu and owns the machine.
 func (m *machine) setPhase(ph phase) {
+	m.charge(time.Now())
 	m.phase = ph
 	m.notify()
 }
@@ -152,8 +156,8 @@ func (p *Pool) checkHealth(ctx context.Context, m *machine) error {
 	bounded, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
 	defer cancel()
 	err := p.probe(bounded, rec)
-	if err == nil {
-		return nil
+	if _, ok := isInterrupted(err); ok || err == nil {
+		return err
 	}
 	if alive, aliveErr := p.alive(ctx, m.id); aliveErr == nil && !alive {
 		return fmt.Errorf("%w (%w)", errDead, err)
@@ -232,7 +236,7 @@ func (p *Pool) build(ctx context.Context, m *machine) error {
 	}
 	rec.Machine, err = p.provider.Create(ctx, Spec{
 		ID: m.id, Owner: p.records.owner(), Labels: maps.Clone(p.cfg.Labels),
-		Boot: func() []byte { return boot(&rec) },
+		Boot: func() []byte { return boot(&rec, p.cfg.Metadata) },
 	})
 	if err != nil {
 		return fmt.Errorf("%s: create: %w", p.provider.Name(), errors.Join(err, causeOf(ctx)))
@@ -259,8 +263,8 @@ func causeOf(ctx context.Context) error {
 }
 
 // boot returns the boot of the machine's agent.
-func boot(r *record) []byte {
-	b := agent.Boot{CA: r.CA, Cert: r.Cert, Key: r.Key, Seed: make([]byte, 64)}
+func boot(r *record, metadata string) []byte {
+	b := agent.Boot{CA: r.CA, Cert: r.Cert, Key: r.Key, Seed: make([]byte, 64), Metadata: metadata}
 	_, _ = cryptorand.Read(b.Seed) // documented to never fail
 	b.Time = time.Now().UnixNano()
 	text, _ := json.Marshal(b) // strings and numbers never fail
@@ -279,8 +283,8 @@ func (p *Pool) awaitAgent(ctx context.Context, r *record) error {
 		bounded, cancel := context.WithTimeout(ctx, p.cfg.HealthTimeout)
 		err := p.probe(bounded, r)
 		cancel()
-		if err == nil {
-			return nil
+		if _, ok := isInterrupted(err); ok || err == nil {
+			return err
 		}
 		if alive, aliveErr := p.alive(ctx, r.ID); aliveErr == nil && !alive {
 			return fmt.Errorf("%w, before its agent answered (%w)", errDead, err)
@@ -325,6 +329,7 @@ func (p *Pool) destroy(m *machine) {
 		err := p.destroyOnce(p.closing, m.id)
 		p.mu.Lock()
 		if err == nil {
+			m.charge(time.Now())
 			delete(p.machines, m.id)
 			m.notify()
 			p.mu.Unlock()

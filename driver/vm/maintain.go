@@ -53,6 +53,7 @@ func (p *Pool) maintainOnce(now time.Time) time.Duration {
 		case reservedIdle:
 			p.maintainHealth(s, m)
 		case claimed:
+			p.maintainNotices(s, m)
 			if m.users == 0 && s.due(m.touched.Add(p.cfg.Lease)) {
 				p.cfg.Log.Warn().Str("pool", p.cfg.Name).Str("machine", m.id).Str("transaction", m.claim.Transaction).
 					Msg("the lease of a claimed machine has expired: destroying it")
@@ -89,7 +90,7 @@ func (p *Pool) maintainWarm(s *schedule, m *machine) {
 // maintainHealth checks the health of a warm machine, reserved or not, when that is due. The
 // caller holds mu.
 func (p *Pool) maintainHealth(s *schedule, m *machine) {
-	if !m.checking && s.due(m.checkedAt.Add(p.cfg.HealthInterval)) {
+	if !m.checking && s.due(m.checkedAt.Add(p.healthInterval())) {
 		m.checking = true
 		p.work.Go(func() { p.checkWarm(m) })
 	}
@@ -102,6 +103,7 @@ func (p *Pool) checkWarm(m *machine) {
 	defer p.mu.Unlock()
 	m.checking = false
 	if m.phase != warm && m.phase != reservedIdle || !p.running {
+		p.signal()
 		return
 	}
 	m.checkedAt = time.Now()
@@ -112,7 +114,7 @@ func (p *Pool) checkWarm(m *machine) {
 		return
 	}
 	m.misses++
-	if m.misses > 1 || errors.Is(err, errDead) {
+	if _, ends := isInterrupted(err); ends || m.misses > 1 || errors.Is(err, errDead) {
 		p.discard(m, err)
 	} else {
 		m.checkedAt = m.checkedAt.Add(-p.cfg.HealthInterval * 9 / 10) // retry soon
@@ -122,19 +124,27 @@ func (p *Pool) checkWarm(m *machine) {
 
 // discard ends a warm machine that is not healthy. The caller holds mu and owns the machine.
 func (p *Pool) discard(m *machine, err error) {
+	if _, ok := isInterrupted(err); ok { // no failure that delays the next machine
+		p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("a warm machine is taken away: replacing it")
+		p.end(m, err)
+		return
+	}
 	p.failed(fmt.Errorf("warm machine %s is not healthy: %w", m.id, err))
 	p.cfg.Log.Warn().Err(err).Str("pool", p.cfg.Name).Str("machine", m.id).Msg("a warm machine is not healthy: destroying it")
 	p.end(m, fmt.Errorf("it was not healthy: %w", err))
 }
 
-// replenish creates the machines that the pool lacks, within its limits. The caller holds mu.
+// replenish creates the machines that the pool lacks, within its limits, and destroys those that it does not need. The
+// caller holds mu.
 func (p *Pool) replenish(s *schedule) {
 	count := map[phase]int{}
 	for _, m := range p.machines {
 		count[m.phase]++
 	}
 	coming := count[creating] + count[adopting]
-	missing := p.cfg.Min + len(p.queue) - count[warm] - coming
+	needed := p.minimum(s)
+	p.shrink(s, needed)
+	missing := needed + len(p.queue) - count[warm] - coming
 	n := min(missing, p.cfg.Max-len(p.machines), p.cfg.Parallel-count[creating])
 	if p.failuresInRow > 0 {
 		n = min(n, 1-count[creating]) // after a failure, create one machine at a time

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +28,15 @@ type PoolConfig struct {
 	// Min is the number of machines to keep warm: ready, and neither claimed nor reserved. The
 	// default is 0: the pool creates machines on demand.
 	Min int
+	// Schedule raises Min at certain times.
+	Schedule []Window
+	// ShrinkAfter is how long a warm machine must be superfluous until the pool destroys it. The default is 10 minutes for
+	// a pool with a Schedule or with Forecast. For other pools it is 0: they keep their warm machines.
+	ShrinkAfter time.Duration
+	// Forecast announces calls of [Pool.SetWaiting]. It only changes the default of ShrinkAfter.
+	Forecast bool
+	// Price is the price of a machine for an hour, for the metrics. Any currency will do. 0 means that it is not known.
+	Price float64
 	// Max is the maximum number of machines. It includes machines that are being created or
 	// destroyed, or whose destruction fails. Required, at least Min.
 	Max int
@@ -61,6 +71,11 @@ type PoolConfig struct {
 	// T6). Then the pool destroys it. The default is 25 hours, which exceeds the lifetime of
 	// transactions.
 	Lease time.Duration
+	// Metadata is the address of the metadata service of the machines, in the form of EC2's (http://169.254.169.254 in
+	// EC2). The agents watch it for notices that the cloud takes a machine away, and the pool asks them every five
+	// seconds. The steps on such a machine fail at once, as lost. The machine is not given to another transaction, and
+	// replaced. A machine that the cloud only recommends to replace finishes its transaction. Empty means no notices.
+	Metadata string
 	// KeepWarm makes Close leave warm machines to the next process. The default destroys them.
 	KeepWarm bool
 	// Labels are the provider's labels of each machine, if the provider supports labels.
@@ -75,6 +90,8 @@ type PoolConfig struct {
 type Pool struct {
 	cfg      PoolConfig
 	provider Provider
+	windows  []window
+	bill     bill
 	// probe asks a machine's agent for its health.
 	probe func(ctx context.Context, r *record) error
 	// dial connects to a machine's agent; nil disables connections to machines that are not
@@ -104,6 +121,10 @@ type Pool struct {
 	lastFailure   error     // last failure
 	pausedUntil   time.Time // no creation before this time
 	failures      uint64
+	demand        int       // stages that wait elsewhere, see SetWaiting
+	demandUntil   time.Time // when demand does not count any more
+	spareSince    time.Time // when the pool got superfluous warm machines; zero if it has none
+	neededSince   int       // the largest number of needed warm machines since then
 	sweepAt       time.Time
 	sweeping      bool
 }
@@ -115,6 +136,8 @@ type Stats struct {
 	Warm, Reserved, Claimed, Creating, Destroying int
 	// Waiting counts transactions that wait for a machine. It includes reservations in the queue.
 	Waiting int
+	// Expected counts the stages that wait elsewhere, see [Pool.SetWaiting].
+	Expected int
 	// Failures counts failed creations, health checks and destructions since Start.
 	Failures uint64
 }
@@ -142,14 +165,24 @@ func NewPool(provider Provider, cfg PoolConfig) (*Pool, error) {
 	for name, d := range map[string]time.Duration{
 		"idle time": cfg.MaxIdle, "age": cfg.MaxAge, "health interval": cfg.HealthInterval, "health time-out": cfg.HealthTimeout,
 		"boot time-out": cfg.BootTimeout, "destroy time-out": cfg.DestroyTimeout, "shortest retry": cfg.MinRetry,
-		"longest retry": cfg.MaxRetry, "sweep interval": cfg.SweepInterval, "lease": cfg.Lease,
+		"longest retry": cfg.MaxRetry, "sweep interval": cfg.SweepInterval, "lease": cfg.Lease, "shrink time": cfg.ShrinkAfter,
 	} {
 		if d < 0 {
 			return nil, fmt.Errorf("pool %s: the %s %v is negative", cfg.Name, name, d)
 		}
 	}
+	if cfg.Metadata != "" && !strings.HasPrefix(cfg.Metadata, "http://") && !strings.HasPrefix(cfg.Metadata, "https://") {
+		return nil, fmt.Errorf("pool %s: the address of the metadata service must begin with http://: %q", cfg.Name, cfg.Metadata)
+	}
+	if cfg.Price < 0 {
+		return nil, fmt.Errorf("pool %s: the price %v is negative", cfg.Name, cfg.Price)
+	}
+	windows, err := cfg.parseWindows()
+	if err != nil {
+		return nil, fmt.Errorf("pool %s: %w", cfg.Name, err)
+	}
 	cfg.fill()
-	p := &Pool{cfg: cfg, provider: provider, wake: make(chan struct{}, 1), machines: map[string]*machine{}, reservations: map[string]*reservation{}}
+	p := &Pool{cfg: cfg, provider: provider, windows: windows, bill: bill{spent: map[use]time.Duration{}}, wake: make(chan struct{}, 1), machines: map[string]*machine{}, reservations: map[string]*reservation{}}
 	p.probe, p.dial, p.open = probeAgent, openConnection, openFolder
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.closing, p.endClosing = context.WithCancel(context.Background())
@@ -169,6 +202,9 @@ func (c *PoolConfig) fill() {
 	set(&c.MaxRetry, max(time.Minute, c.MinRetry))
 	set(&c.SweepInterval, 5*time.Minute)
 	set(&c.Lease, 25*time.Hour)
+	if len(c.Schedule) > 0 || c.Forecast {
+		set(&c.ShrinkAfter, shrinkAfter)
+	}
 }
 
 func set[T comparable](v *T, byDefault T) {
@@ -271,6 +307,9 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{Waiting: len(p.queue), Failures: p.failures}
+	if time.Now().Before(p.demandUntil) {
+		s.Expected = p.demand
+	}
 	for _, m := range p.machines {
 		switch m.phase {
 		case creating, adopting:

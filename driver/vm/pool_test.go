@@ -95,7 +95,7 @@ func (b *bubble) requireStats(want Stats) {
 	b.Helper()
 	synctest.Wait()
 	got := b.pool.Stats()
-	got.Failures = want.Failures
+	got.Failures, got.Expected = want.Failures, want.Expected
 	require.Equal(b, want, got)
 }
 

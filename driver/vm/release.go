@@ -67,11 +67,11 @@ func (p *Pool) release(ctx context.Context, id, token string, reset func(context
 // its agent may not answer.
 func (p *Pool) takeBack(m *machine, lost error, reset func(context.Context, *machine, *record) error) {
 	p.mu.Lock()
-	rec := *m.rec
+	rec, retired := *m.rec, m.retired
 	p.mu.Unlock()
 	rec.Uses++
 	why := errors.New("its transaction has ended")
-	if lost == nil && rec.Uses < p.cfg.MaxUses && (p.cfg.MaxAge == 0 || time.Since(rec.Born) < p.cfg.MaxAge) {
+	if lost == nil && !retired && rec.Uses < p.cfg.MaxUses && (p.cfg.MaxAge == 0 || time.Since(rec.Born) < p.cfg.MaxAge) {
 		if why = p.renew(m, &rec, reset); why == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()

@@ -383,9 +383,11 @@ func TestUserDataIsACloudConfig(t *testing.T) {
 	}).Create(t.Context(), spec("dlite-machine-2"))
 	require.ErrorContains(t, err, "the limit of EC2 is 16384")
 	s := spec("dlite-machine-3")
-	s.Boot = func() []byte { return []byte(`{"listen":"10.0.0.1:7000"}`) }
+	s.Boot = func() []byte { return []byte(`{"listen":"10.0.0.1:7000","metadata":"http://169.254.169.254"}`) }
 	m, err := c.provider().Create(t.Context(), s)
 	require.NoError(t, err)
+	b, _ = readCloudConfig(t, c.instances[len(c.instances)-1].userData)
+	assert.Equal(t, "http://169.254.169.254", b.Metadata, "the agent watches for the end of the machine")
 	assert.Equal(t, "127.88.0.3:7000", m.Address, "the port of the agent")
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/docker/docker/api/types/container"
@@ -95,6 +96,9 @@ func (r *run) containerSpec() (*containerSpec, error) {
 				Ulimits:    ulimits,
 			},
 		},
+	}
+	if r.Step.KeepOutput > 0 {
+		s.host.LogConfig.Config = map[string]string{"max-size": strconv.FormatInt(r.Step.KeepOutput, 10), "max-file": "1"}
 	}
 	r.join(s)
 	return s, nil
