@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/manager/sqlite"
@@ -54,6 +55,31 @@ func TestACommandThatPanicsStopsNoManager(t *testing.T) {
 	assert.Equal(t, 1, m.storeStats().SetAside)
 	assert.Contains(t, log.String(), "A command of the store was set aside because it panicked")
 	assert.NotContains(t, log.String(), "nil pointer", "it does not panic again")
+	require.NoError(t, m.Close())
+}
+
+// A manager starts with other settings while stages are queued whose logs say why they wait.
+func TestAManagerStartsWithOtherSettingsAndQueuedStages(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "db")
+	open := func(maxFinished int) *Manager {
+		store, err := sqlite.Open(t.Context(), file, sqlite.Config{})
+		require.NoError(t, err)
+		m, err := New(Config{
+			Accounts: map[string]string{"acc": "00000000000000000000000000000001"}, LogURLs: []string{"http://127.0.0.1:9"},
+			Store: store, StoreUnsealed: true, MaxFinished: maxFinished,
+		})
+		require.NoError(t, err)
+		return m
+	}
+	m := open(10)
+	_, err := m.SubmitStage(t.Context(), "acc", api.StageRequest{ID: "s", Init: []byte(`{"log_config":{"url":"http://127.0.0.1:9"},"log_key":"k"}`), Steps: []api.StepRequest{{}}})
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+	m = open(20)
+	st, err := m.Stage("acc", "s")
+	require.NoError(t, err)
+	assert.Equal(t, api.Queued, st.Status)
 	require.NoError(t, m.Close())
 }
 

@@ -28,6 +28,7 @@ func TestEveryMemberOfACallIsBounded(t *testing.T) {
 	long, deep := strings.Repeat("x", 1<<10+1), strings.Repeat("[", 101)+strings.Repeat("]", 101)
 	stages, tasks := "POST /api/stages", "POST /api/tasks"
 	schedule, limit := "PUT /api/schedules/x", "PUT /api/limits"
+	connector, connectorTest := "PUT /api/connectors/x", "POST /api/connectors/x/test"
 	register, beat := "POST /api/agent/delegates/register", "POST /api/agent/delegates/heartbeat-with-polling"
 	step := func(members string) string { return `{"steps":[{},{` + members + `}]}` }
 	valid := func(members string) string { return `{"cron":"@daily","stage":{"steps":[{}]},` + members + `}` }
@@ -74,6 +75,17 @@ func TestEveryMemberOfACallIsBounded(t *testing.T) {
 		{limit, `{"group":"pipeline:` + long + `","max":1}`, "group has"},
 		{limit, `{"group":"account","max":-1}`, "max is -1"},
 		{limit, `{"group":"account","max":2147483648}`, "max is 2147483648"},
+		{connector, `{}`, "kind is missing"},
+		{connector, `{"kind":"` + long + `"}`, "kind has"},
+		{connector, `{"kind":"git","address":"` + strings.Repeat("x", 4<<10+1) + `"}`, "address has 4097 bytes"},
+		{connector, `{"kind":"git","address":"${{secrets.env://X}}"}`, "address contains ${{"},
+		{connector, `{"kind":"git","address":"https://bot:visible@git.example"}`, "address has a password"},
+		{connector, `{"kind":"git","secrets":{` + members(51) + `}}`, "secrets has 51 elements"},
+		{connector, `{"kind":"git","options":{"ca":"` + strings.Repeat("x", 64<<10) + `"}}`, "options has"},
+		{connector, `{"kind":"git","options":{"a":"<{ b }>"}}`, "options.a contains"},
+		{connector, `{"kind":"git","selectors":` + listOf(1001, "a") + `}`, "selectors has"},
+		{connector, `{"kind":"git","secret":{}}`, "secret"},
+		{connectorTest, `{"timeout_ms":300001}`, "timeout_ms is 300001"},
 		{register, `{"tags":` + listOf(1001, "a") + `}`, "tags has"},
 		{register, `{"tags":["` + long + `"]}`, "tags[0] has"},
 		{register, `{"supportedTaskTypes":` + listOf(1001, "a") + `}`, "supportedTaskTypes has"},

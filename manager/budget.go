@@ -23,12 +23,17 @@ type Budget struct {
 	Delegates int
 	// Schedules is the number of schedules. Defaults to 1,000 and 10,000.
 	Schedules int
+	// Daemons is the number of daemon sets and their tasks. Defaults to 20,000 and 200,000. Their
+	// requests count as Bytes.
+	Daemons int
 	// Holds is the number of calls that wait: calls with wait, and synchronous
 	// submissions. A poll of a delegate beyond it is not refused but answered at once.
 	// Defaults to 10,000 and 50,000.
 	Holds int
 	// Streams is the number of event streams. Defaults to 200 and 1,000.
 	Streams int
+	// Perpetual is the number of perpetual tasks. Defaults to 10,000 and 50,000.
+	Perpetual int
 }
 
 // resource is a kind of resource that has a budget.
@@ -40,12 +45,14 @@ const (
 	budgetBodies
 	budgetDelegates
 	budgetSchedules
+	budgetDaemons
 	budgetHolds
 	budgetStreams
+	budgetPerpetual
 	resources
 )
 
-var resourceNames = [resources]string{"works", "bytes", "bodies", "delegates", "schedules", "holds", "streams"}
+var resourceNames = [resources]string{"works", "bytes", "bodies", "delegates", "schedules", "daemons", "holds", "streams", "perpetual"}
 
 // amounts are amounts of all resources.
 type amounts [resources]int
@@ -57,7 +64,7 @@ func (a *amounts) add(b amounts, sign int) {
 }
 
 func (b Budget) amounts(defaults amounts) amounts {
-	a := amounts{b.Works, b.Bytes, b.Bytes, b.Delegates, b.Schedules, b.Holds, b.Streams}
+	a := amounts{b.Works, b.Bytes, b.Bytes, b.Delegates, b.Schedules, b.Daemons, b.Holds, b.Streams, b.Perpetual}
 	for r := range a {
 		if a[r] == 0 {
 			a[r] = defaults[r]
@@ -87,8 +94,8 @@ type countedDelegates struct {
 func newBudgets(m *Manager) *budgets {
 	return &budgets{
 		m:     m,
-		each:  m.cfg.AccountBudget.amounts(amounts{100_000, 256 << 20, 256 << 20, 10_000, 1_000, 10_000, 200}),
-		total: m.cfg.TotalBudget.amounts(amounts{1_000_000, 1 << 30, 1 << 30, 50_000, maxSchedules, 50_000, 1_000}),
+		each:  m.cfg.AccountBudget.amounts(amounts{100_000, 256 << 20, 256 << 20, 10_000, 1_000, 20_000, 10_000, 200, 10_000}),
+		total: m.cfg.TotalBudget.amounts(amounts{1_000_000, 1 << 30, 1 << 30, 50_000, maxSchedules, 200_000, 50_000, 1_000, 50_000}),
 		used:  map[string]*amounts{}, delegates: map[string]*countedDelegates{},
 	}
 }

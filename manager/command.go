@@ -46,8 +46,23 @@ type command struct {
 	SetSchedule    *api.Schedule `json:"set_schedule,omitempty"`
 	DeleteSchedule *idCommand    `json:"delete_schedule,omitempty"`
 	Fire           *fireCommand  `json:"fire,omitempty"`
+
+	SetConnector    *api.Connector `json:"set_connector,omitempty"`
+	DeleteConnector *idCommand     `json:"delete_connector,omitempty"`
+
+	SetDaemonSet     *api.DaemonSet         `json:"set_daemon_set,omitempty"`
+	DeleteDaemonSet  *idCommand             `json:"delete_daemon_set,omitempty"`
+	SetDaemonTask    *daemonTaskCommand     `json:"set_daemon_task,omitempty"`
+	DeleteDaemonTask *dropDaemonTaskCommand `json:"delete_daemon_task,omitempty"`
+	ReportDaemons    *daemonReportCommand   `json:"report_daemons,omitempty"`
+	// SetUpgrade without a version ends the update of the delegates.
+	SetUpgrade *api.Upgrade `json:"set_upgrade,omitempty"`
+	AskUpgrade *askCommand  `json:"ask_upgrade,omitempty"`
+
 	// OfSchedule is the schedule that a caller has triggered, for SubmitStage and SubmitTask.
 	OfSchedule string `json:"of_schedule,omitempty"`
+
+	Perpetual *perpetualCommand `json:"perpetual,omitempty"`
 }
 
 // String returns the kind of the command and its account, for logs. It contains nothing
@@ -130,6 +145,8 @@ type settings struct {
 	FairRetention bool          `json:"fair_retention,omitempty"`
 	MaxAttempts   int           `json:"max_attempts"`
 	Gap           time.Duration `json:"gap,omitempty"`
+	// PerpetualLease is absent from the state of rules 6 and below.
+	PerpetualLease time.Duration `json:"perpetual_lease,omitempty"`
 }
 
 // Encode returns the command's form in the journal. Payloads keep their text.

@@ -1,7 +1,6 @@
 package manager
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,45 +146,6 @@ func (m *Manager) listSchedules(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, struct {
 		Schedules []api.Schedule `json:"schedules"`
 	}{m.Schedules(account(r))})
-}
-
-func (m *Manager) putSchedule(w http.ResponseWriter, r *http.Request) {
-	var s api.Schedule
-	if !m.decodeStrict(w, r, &s, knownShapes().schedule) {
-		return
-	}
-	id := pathParam(r, "id")
-	if cmp.Or(s.ID, id) != id {
-		writeError(w, fmt.Errorf("%w: the path names schedule %q, the body %q", ErrInvalid, id, s.ID))
-		return
-	}
-	s.ID = id
-	s, err := m.SetSchedule(r.Context(), account(r), s)
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, s)
-}
-
-func (m *Manager) showSchedule(w http.ResponseWriter, r *http.Request) {
-	s, err := m.Schedule(account(r), pathParam(r, "id"))
-	if err != nil && m.journal.Sync(r.Context()) == nil {
-		s, err = m.Schedule(account(r), pathParam(r, "id"))
-	}
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, s)
-}
-
-func (m *Manager) deleteSchedule(w http.ResponseWriter, r *http.Request) {
-	if err := m.DeleteSchedule(r.Context(), account(r), pathParam(r, "id")); err != nil {
-		writeError(w, err)
-		return
-	}
-	w.WriteHeader(http.StatusNoContent)
 }
 
 func (m *Manager) triggerSchedule(w http.ResponseWriter, r *http.Request) {

@@ -10,7 +10,9 @@ import (
 
 	"github.com/rs/zerolog"
 
+	wire "github.com/delegate-io/dlite/internal/perpetual"
 	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager/internal/perpetual"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
 )
@@ -19,22 +21,28 @@ import (
 // commands change the state. The same commands in the same order result in the same
 // state in every process.
 type core struct {
-	mu        sync.Mutex
-	queue     *queue.Queue
-	stages    map[key]*run
-	tasks     map[key]*single
-	attempts  map[key]string   // ids of single tasks, by the ids of their later attempts
-	feeds     map[string]*feed // by account
-	schedules map[key]*api.Schedule
-	order     uint64
-	set       settings
-	leader    leader
-	inOrder   map[string][]*run   // stages by account, the oldest first; some are forgotten
-	forgotten map[string]int      // how many of them
-	endings   map[string]*endings // ended stages by account
-	open      map[string]int      // the number of open stages by account
-	usage     map[string]*amounts // by account: works, their bytes, and schedules
-	usageSum  amounts
+	mu         sync.Mutex
+	queue      *queue.Queue
+	stages     map[key]*run
+	tasks      map[key]*single
+	attempts   map[key]string   // ids of single tasks, by the ids of their later attempts
+	feeds      map[string]*feed // by account
+	schedules  map[key]*api.Schedule
+	connectors map[key]*api.Connector
+	perpetual  *perpetual.Set
+	rollouts   map[string]*rollout // by account
+	daemons    map[string]*daemons // by account
+	// firstDaemons is closed when an account gets its first daemon set.
+	firstDaemons chan struct{}
+	order        uint64
+	set          settings
+	leader       leader
+	inOrder      map[string][]*run   // stages by account, the oldest first; some are forgotten
+	forgotten    map[string]int      // how many of them
+	endings      map[string]*endings // ended stages by account
+	open         map[string]int      // the number of open stages by account
+	usage        map[string]*amounts // by account: works, their bytes, and schedules
+	usageSum     amounts
 
 	// The command that is being executed: its time, and whether this process sent
 	// it.
@@ -49,7 +57,7 @@ type core struct {
 	wake     chan struct{} // receives a value when the loop has to run the effects
 }
 
-// key identifies a stage, task or schedule by its account and id.
+// key identifies a stage, task, schedule or connector by its account and id.
 type key struct{ account, id string }
 
 func (k key) compare(o key) int {
@@ -59,11 +67,13 @@ func (k key) compare(o key) int {
 func newCore(silent bool) *core {
 	c := &core{
 		stages: map[key]*run{}, tasks: map[key]*single{}, attempts: map[key]string{},
-		feeds: map[string]*feed{}, schedules: map[key]*api.Schedule{}, usage: map[string]*amounts{},
+		feeds: map[string]*feed{}, schedules: map[key]*api.Schedule{}, connectors: map[key]*api.Connector{},
+		daemons: map[string]*daemons{}, firstDaemons: make(chan struct{}), rollouts: map[string]*rollout{}, usage: map[string]*amounts{},
 		inOrder: map[string][]*run{}, forgotten: map[string]int{}, endings: map[string]*endings{}, open: map[string]int{},
 		silent: silent, wake: make(chan struct{}, 1), at: time.Unix(0, 0),
 	}
 	c.queue = queue.New(queue.Config{Now: func() time.Time { return c.at }}) // the first command sets the configuration
+	c.perpetual = perpetual.New(c.delegateFacts)
 	return c
 }
 
@@ -80,11 +90,14 @@ func (s *settings) queue(now func() time.Time) queue.Config {
 
 // result is the result of a command.
 type result struct {
-	err      error
-	id       string
-	task     *task.Task
-	existed  bool
-	schedule *api.Schedule
+	err        error
+	id         string
+	task       *task.Task
+	existed    bool
+	schedule   *api.Schedule
+	connector  *api.Connector
+	refused    []wire.Refusal // results of perpetual tasks
+	permission permission
 }
 
 // Apply executes a command at a time. Own means that this process sent it.
@@ -98,10 +111,15 @@ func (c *core) Apply(at time.Time, cmd *command, own bool) any {
 			c.effects = c.effects[:before]
 		}
 	}()
+	c.perpetual.Reach(at)
 	r := c.executeCommand(cmd)
+	c.observeDelegates(cmd, r.id)
 	for events := c.queue.Events(); len(events) > 0; events = c.queue.Events() {
 		for i := range events {
 			c.handleEvent(&events[i])
+			if k := events[i].Kind; k == queue.Lost || k == queue.Returned {
+				c.moveDaemons(events[i].Account)
+			}
 		}
 	}
 	if len(c.effects) > 0 && (!own || c.unwaited) {
@@ -116,17 +134,21 @@ func (c *core) executeCommand(cmd *command) (r result) {
 	switch {
 	case cmd.Tick != nil:
 		c.queue.Tick(c.at)
+		c.perpetual.Tick()
 	case cmd.Configure != nil:
 		epoch := c.set.Epoch
 		c.set = *cmd.Configure
 		c.set.Epoch = cmp.Or(epoch, c.set.Epoch)
 		c.queue.Configure(c.set.queue(nil))
+		c.perpetual.Configure(perpetual.Config{Lease: c.set.PerpetualLease, Gap: c.set.Gap})
 	case cmd.Register != nil:
 		r.id = c.queue.Register(a, *cmd.Register)
+		c.moveDaemons(a)
 	case cmd.Heartbeat != nil:
 		r.err = c.queue.Heartbeat(a, *cmd.Heartbeat)
 	case cmd.Unregister != nil:
 		r.err = c.queue.Unregister(a, cmd.Unregister.ID)
+		c.moveDaemons(a)
 	case cmd.Capacity != nil:
 		r.err = c.queue.SetCapacity(a, cmd.Capacity.ID, cmd.Capacity.MaxStages)
 	case cmd.Acquire != nil:
@@ -159,6 +181,7 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		c.queue.SetLimit(a, strings.TrimPrefix(cmd.SetLimit.Group, wholeAccount), cmd.SetLimit.Max)
 	case cmd.Drain != nil:
 		r.err = c.queue.SetDraining(a, cmd.Drain.ID, cmd.Drain.On)
+		c.moveDaemons(a)
 	case cmd.Unaware != nil:
 		r.err = c.queue.SetUnaware(a, cmd.Unaware.ID, cmd.Unaware.On)
 	case cmd.Pause != nil:
@@ -175,8 +198,28 @@ func (c *core) executeCommand(cmd *command) (r result) {
 		}
 		delete(c.schedules, k)
 		c.occupy(a, amounts{budgetSchedules: 1}, -1)
+	case cmd.SetConnector != nil:
+		r.connector, r.err = c.setConnector(a, *cmd.SetConnector)
+	case cmd.DeleteConnector != nil:
+		r.err = c.deleteConnector(a, cmd.DeleteConnector.ID)
+	case cmd.SetDaemonSet != nil:
+		c.setDaemonSet(a, *cmd.SetDaemonSet)
+	case cmd.DeleteDaemonSet != nil:
+		r.err = c.deleteDaemonSet(a, cmd.DeleteDaemonSet.ID)
+	case cmd.SetDaemonTask != nil:
+		r.existed, r.err = c.setDaemonTask(a, cmd.SetDaemonTask)
+	case cmd.DeleteDaemonTask != nil:
+		r.err = c.deleteDaemonTask(a, cmd.DeleteDaemonTask)
+	case cmd.ReportDaemons != nil:
+		c.reportDaemons(a, cmd.ReportDaemons)
+	case cmd.SetUpgrade != nil:
+		r.err = c.setUpgrade(a, cmd.SetUpgrade)
+	case cmd.AskUpgrade != nil:
+		r.permission = c.ask(a, cmd.AskUpgrade)
 	case cmd.Fire != nil:
 		r.existed = c.fire(a, cmd.Fire)
+	case cmd.Perpetual != nil:
+		r.refused, r.existed, r.err = c.executePerpetual(a, cmd.Perpetual)
 	default:
 		r.err = errors.New("the store holds a command that this version does not know; run the version that wrote it, or a newer one")
 	}

@@ -93,6 +93,11 @@ func (m *Manager) register(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
+	if err := m.checkVersion(in.Version); err != nil {
+		m.cfg.Logger.Warn().Str("account_id", account(r)).Str("name", in.Name).Str("version", in.Version).Msg("refused a delegate that is too old")
+		writeError(w, err)
+		return
+	}
 	reg := in.forQueue()
 	reg.NewID = rand.Text()
 	isNew := !m.knowsDelegate(account(r), in.DelegateID)
@@ -136,8 +141,18 @@ func (m *Manager) heartbeat(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
-	writeJSON(w, http.StatusOK, struct{}{})
+	writeJSON(w, http.StatusOK, struct {
+		Waiting map[string]int `json:"waitingStages,omitzero"`
+	}{m.core.queue.WaitingByGroup(account(r), beat.ID, poolGroup, vmTypes)})
 }
+
+// vmTypes are the sets of task types of stages on virtual machines.
+var vmTypes = func() (sets [][]string) {
+	for _, types := range infra("vm") {
+		sets = append(sets, types[:])
+	}
+	return sets
+}()
 
 func (m *Manager) knowsDelegate(account, id string) bool {
 	_, err := m.core.queue.List(account, id, "")

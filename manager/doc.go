@@ -58,6 +58,14 @@
 //	GET  /api/schedules/{id}          -> Schedule
 //	DELETE /api/schedules/{id}
 //	POST /api/schedules/{id}/trigger  -> 202 {"id": of the stage or task}
+//	GET  /api/upgrade                 -> Upgrade
+//	PUT  /api/upgrade                 Upgrade -> Upgrade
+//	DELETE /api/upgrade
+//	GET  /api/connectors              -> {"connectors":[Connector]}
+//	PUT  /api/connectors/{id}         Connector -> Connector
+//	GET  /api/connectors/{id}         -> Connector
+//	DELETE /api/connectors/{id}
+//	POST /api/connectors/{id}/test    ConnectorTestRequest or nothing -> ConnectorTest
 //
 // GET /api/stages selects stages with status=QUEUED, pipeline=NAME and label=NAME=VALUE;
 // label may be repeated. An answer has at most limit stages, by default 1,000, and fewer

@@ -84,6 +84,16 @@ type Config struct {
 	// are RETRY_ON_OTHER_DELEGATE. Defaults to 3.
 	MaxAttempts int
 
+	// PerpetualLease is how long a delegate keeps its perpetual tasks without contact. After
+	// it the manager gives them to other delegates (docs/perpetual.md). Delegates renew
+	// their leases about four times in it. Defaults to 30 seconds, and is at least 1 second.
+	PerpetualLease time.Duration
+
+	// MinDelegateVersion is the oldest version of delegates that may register, such as v1.2.3.
+	// Versions of another form are accepted: those of development builds, and of foreign
+	// delegates. Empty accepts all.
+	MinDelegateVersion string
+
 	// TaskTimeout is the time-out of inits, steps and single tasks that set none.
 	// Defaults to 1 hour.
 	TaskTimeout time.Duration
@@ -168,12 +178,14 @@ func (c *Config) setDefaults() {
 		{&c.QueueTimeout, 8 * time.Hour},
 		{&c.MaxWait, maxWait},
 		{&c.MaxSync, 10 * time.Minute},
+		{&c.PerpetualLease, 30 * time.Second},
 	} {
 		if *d.field <= 0 {
 			*d.field = d.value
 		}
 	}
 	c.MaxWait = min(c.MaxWait, maxWait)
+	c.PerpetualLease = min(max(c.PerpetualLease, time.Second), time.Hour)
 	c.Gap = max(cmp.Or(c.Gap, 10*time.Second), 0)
 	if c.MaxBody <= 0 {
 		c.MaxBody = task.MaxBody
@@ -228,6 +240,9 @@ func New(cfg Config) (*Manager, error) {
 
 func open(cfg *Config) (*Manager, error) {
 	cfg.setDefaults()
+	if v := cfg.MinDelegateVersion; v != "" && !isVersion(v) {
+		return nil, fmt.Errorf("MinDelegateVersion %.80q: it must be of the form v1.2.3", v)
+	}
 	auth, err := newAuthenticator(cfg.Accounts, cfg.Clock.Now)
 	if err != nil {
 		return nil, err
@@ -259,12 +274,14 @@ func open(cfg *Config) (*Manager, error) {
 		stop()
 		return m, err
 	}
+	// The first command also carries out what the commands of the journal have left, which may be lines of queued stages.
+	m.queueLogs = queuelog.New(queuelog.Config{Ask: m.currentQueueLogState, Logger: cfg.Logger})
 	if err := m.configure(ctx); err != nil {
 		stop()
+		m.queueLogs.Close()
 		return m, errors.Join(err, m.journal.Close())
 	}
 	m.handler = httpserver.Guard(m.routes())
-	m.queueLogs = queuelog.New(queuelog.Config{Ask: m.currentQueueLogState, Logger: cfg.Logger})
 	if !m.shared() {
 		m.writeAllQueueLogs()
 	}
@@ -277,7 +294,7 @@ const openFor = 5 * time.Minute
 
 // rules is the version of the rules by which the core executes the commands of a
 // store.
-const rules = 6
+const rules = 7
 
 // configure sets this manager's settings for all managers of the store. With a
 // read-only store, the settings in the store stay.
@@ -304,7 +321,7 @@ func (c *Config) settings() settings {
 		AbortGrace: c.AbortGrace, AnswerGrace: c.AnswerGrace, ForgetLost: c.ForgetLost,
 		Retention: c.Retention, MaxFinished: c.MaxFinished,
 		MaxFinishedBytes: c.MaxFinishedBytes, MaxAttempts: c.MaxAttempts, Gap: c.Gap,
-		FairRetention: true,
+		FairRetention: true, PerpetualLease: c.PerpetualLease,
 	}
 }
 
@@ -343,12 +360,23 @@ func (m *Manager) loop(ctx context.Context) {
 
 // tickQueue expires what is due in the queue. It reports false if the store failed.
 func (m *Manager) tickQueue(ctx context.Context) bool {
-	at, ok := m.core.queue.NextDeadline()
+	at, ok := m.nextDeadline()
 	if !ok || at.After(m.journal.Now()) {
 		return true
 	}
 	_, err := m.applyCommand(ctx, &command{Tick: &struct{}{}})
 	return err == nil
+}
+
+// nextDeadline returns the time of the next tick.
+func (m *Manager) nextDeadline() (time.Time, bool) {
+	at, ok := m.core.queue.NextDeadline()
+	m.core.mu.Lock()
+	defer m.core.mu.Unlock()
+	if t, one := m.core.perpetual.NextDeadline(); one && (!ok || t.Before(at)) {
+		at, ok = t, true
+	}
+	return at, ok
 }
 
 // nextWakeup returns a channel that receives when the loop has to run again. If soon
@@ -358,7 +386,7 @@ func (m *Manager) nextWakeup(soon bool) (<-chan time.Time, func()) {
 	if soon {
 		return m.after(time.Second)
 	}
-	at, ok := m.core.queue.NextDeadline()
+	at, ok := m.nextDeadline()
 	if t, one := m.core.nextSchedule(); one && (!ok || t.Before(at)) {
 		at, ok = t, true
 	}

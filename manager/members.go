@@ -44,7 +44,7 @@ type submissionShape struct {
 }
 
 // shapes holds the shape of each kind of submission.
-type shapes struct{ stage, task, schedule, limit, steps, pause, abort submissionShape }
+type shapes struct{ stage, task, schedule, limit, steps, pause, abort, connector, connectorTest, perpetual, daemonSet, daemonTask, upgrade submissionShape }
 
 var knownShapes = sync.OnceValue(func() *shapes {
 	payload := func(v any) *shape { return shapeOf(reflect.TypeOf(v), true, map[reflect.Type]*shape{}) }
@@ -53,7 +53,11 @@ var knownShapes = sync.OnceValue(func() *shapes {
 		stage: submissionShape{closed(api.StageRequest{}), submissionBounds}, task: submissionShape{payload(task.Task{}), taskBounds},
 		schedule: submissionShape{closed(api.Schedule{}), taskBounds}, limit: submissionShape{closed(api.Limit{}), submissionBounds},
 		steps: submissionShape{closed(api.StepsRequest{}), submissionBounds}, pause: submissionShape{closed(api.PauseRequest{}), submissionBounds},
-		abort: submissionShape{closed(api.AbortRequest{}), submissionBounds},
+		abort:     submissionShape{closed(api.AbortRequest{}), submissionBounds},
+		upgrade:   submissionShape{closed(api.Upgrade{}), submissionBounds},
+		connector: submissionShape{closed(api.Connector{}), submissionBounds}, connectorTest: submissionShape{closed(api.ConnectorTestRequest{}), submissionBounds},
+		perpetual: submissionShape{closed(api.PerpetualTask{}), submissionBounds},
+		daemonSet: submissionShape{closed(api.DaemonSet{}), taskBounds}, daemonTask: submissionShape{closed(api.DaemonTask{}), taskBounds},
 	}
 	execute := payload(stage.ExecuteRequest{})
 	execute.member("run").near = true

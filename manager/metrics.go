@@ -36,6 +36,12 @@ func (m *Manager) Metrics() prometheus.Collector {
 	c.unbounded = desc("delegates_unbounded", "Delegates that are alive and have no bound.")
 	c.slotsUsed = desc("slots_used", "Stages that delegates have.")
 	c.running = desc("tasks_running", "Tasks that delegates work on.")
+	c.upgrades = desc("upgrade_delegates", "Delegates of an update: away, returned or failed.", "state")
+	c.perpetual = desc("perpetual_tasks", "Perpetual tasks by state: held by a delegate, waiting for one, or paused.", "state")
+	c.perpetualFailing = desc("perpetual_failing", "Perpetual tasks whose last run failed.")
+	c.perpetualEvents = desc("perpetual_events_waiting", "Events of perpetual tasks that no consumer has taken.")
+	c.daemons = desc("daemons", "Daemons that delegates must run: healthy, or not.", "state")
+	c.daemonTasks = desc("daemon_tasks", "Tasks of daemon sets.")
 	store := func(name, help string) *prometheus.Desc {
 		d := prometheus.NewDesc("dlite_manager_store_"+name, help, nil, nil)
 		c.all = append(c.all, d)
@@ -55,7 +61,7 @@ type collector struct {
 	all     []*prometheus.Desc
 
 	submitted, ended, wait, duration, waiting, oldest, requeued, retried, lost, open, appended,
-	delegates, slots, unbounded, slotsUsed, running,
+	delegates, slots, unbounded, slotsUsed, running, upgrades, perpetual, perpetualFailing, perpetualEvents, daemons, daemonTasks,
 	storeEntries, storeBytes, storeSaved, storePending, storeSetAside *prometheus.Desc
 }
 
@@ -91,6 +97,14 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		counter(c.lost, st.DelegatesLost)
 		counter(c.appended, st.Appended)
 		gauge(c.open, st.Open)
+		c.manager.core.mu.Lock()
+		held, waiting, paused, failing, events := c.manager.core.perpetual.Stats(account)
+		c.manager.core.mu.Unlock()
+		gauge(c.perpetual, held, "held")
+		gauge(c.perpetual, waiting, "waiting")
+		gauge(c.perpetual, paused, "paused")
+		gauge(c.perpetualFailing, failing)
+		gauge(c.perpetualEvents, events)
 		for state, label := range map[queue.DelegateState]string{
 			queue.Alive: "alive", queue.Draining: "draining", queue.Gone: "lost",
 		} {
@@ -100,6 +114,15 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		gauge(c.unbounded, st.Unbounded)
 		gauge(c.slotsUsed, st.SlotsUsed)
 		gauge(c.running, st.Running)
+		if u, err := c.manager.Upgrade(account); err == nil {
+			gauge(c.upgrades, len(u.Away), "away")
+			gauge(c.upgrades, u.Returned, "returned")
+			gauge(c.upgrades, len(u.Failed), "failed")
+		}
+		healthy, unhealthy, tasks := c.manager.countDaemons(account)
+		gauge(c.daemons, healthy, "healthy")
+		gauge(c.daemons, unhealthy, "unhealthy")
+		gauge(c.daemonTasks, tasks)
 	}
 }
 

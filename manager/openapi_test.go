@@ -35,7 +35,7 @@ func TestTheDescriptionHasTheRoutesAndTypesOfTheManager(t *testing.T) {
 	m, _ := described(t)
 	d := openapitest.Load(t)
 	// docs/protocol.md describes the calls of delegates.
-	d.CheckRoutes(t, m.routes().(chi.Routes), []string{"/api/agent/", "/api/executions/"}, "manager", "open")
+	d.CheckRoutes(t, m.routes().(chi.Routes), []string{"/api/agent/", "/api/executions/", "/api/daemons/"}, "manager", "open")
 	d.CheckRequest(t, "TaskRequest", struct { // the manager's members, and the members of a task that every delegate has
 		control
 

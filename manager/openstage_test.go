@@ -1,6 +1,7 @@
 package manager_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -123,6 +124,25 @@ func TestTheEndOfALeaseStopsTheStepsAndRunsTheCleanup(t *testing.T) {
 	assert.Equal(t, api.FailureLeaseEnded, st.FailureKind)
 	assert.Contains(t, st.Error, "lease")
 	assert.Equal(t, api.FailureAborted, stepOf(t, st, "one").FailureKind)
+}
+
+func TestAnAppendedStepIsToldTheDelegateOfItsStage(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.open("")
+	own := fmt.Sprintf(`"HARNESS_DELEGATE_ID":%q`, d)
+	for i, c := range []struct{ environment, want string }{
+		{`{"A":"1"}`, `{"A":"1",` + own + `}`},
+		{`{"HARNESS_DELEGATE_ID":"mine"}`, `{"HARNESS_DELEGATE_ID":"mine"}`},
+		{`null`, `{` + own + `}`},
+	} {
+		require.Equal(t, 202, s.call("POST", "/api/stages/s/steps?accountId=acc", fmt.Sprintf(`{"steps":[{"id":"s%d","data":{"environment":%s}}]}`, i, c.environment)).status)
+		got := s.take(d, dockerTypes[1])
+		var data struct{ Environment json.RawMessage }
+		require.NoError(t, json.Unmarshal(got.Data, &data))
+		assert.JSONEq(t, c.want, string(data.Environment))
+		require.Equal(t, 204, s.respond(d, got.ID, succeeded))
+	}
 }
 
 func TestARepeatedAppendChangesNothing(t *testing.T) {

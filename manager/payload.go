@@ -196,3 +196,28 @@ func fillCleanup(o object, t stageIDs) {
 	o.setDefault("group_id", t.group)
 	o.setDefault("network", t.network)
 }
+
+// delegateVariable is the variable of a step that contains the id of the delegate that runs the stage.
+const delegateVariable = "HARNESS_DELEGATE_ID"
+
+// withDelegate sets [delegateVariable] in the payload of an appended step, unless the step
+// sets it. A step is sent after its init, so the delegate is known.
+func withDelegate(data json.RawMessage, delegate string) json.RawMessage {
+	o, err := parseObject("the payload", data)
+	if err != nil || delegate == "" {
+		return data // the check of the appended step ensures an object
+	}
+	env := map[string]json.RawMessage{}
+	if !o.absent("environment") && json.Unmarshal(o["environment"], &env) != nil {
+		return data // the delegate reports it
+	}
+	if _, ok := env[delegateVariable]; ok {
+		return data
+	}
+	env[delegateVariable], _ = json.Marshal(delegate)
+	o["environment"], _ = json.Marshal(env)
+	if completed, err := o.encode(); err == nil {
+		return completed
+	}
+	return data
+}

@@ -92,7 +92,7 @@ func TestATokenWithARoleDoesNoMore(t *testing.T) {
 		return &other
 	}
 	reader, runner, operator := as(api.RoleRead), as(api.RoleRun), as(api.RoleOperate)
-	for _, path := range []string{"/api/stages", "/api/stages/a", "/api/queue", "/api/delegates", "/api/limits", "/api/schedules"} {
+	for _, path := range []string{"/api/stages", "/api/stages/a", "/api/queue", "/api/delegates", "/api/limits", "/api/schedules", "/api/connectors"} {
 		got := reader.call("GET", path+"?accountId=acc", "")
 		assert.Equal(t, 200, got.status, path)
 		assert.Equal(t, "read", got.header.Get(api.RoleHeader))
@@ -103,7 +103,7 @@ func TestATokenWithARoleDoesNoMore(t *testing.T) {
 		assert.Contains(t, r.body, "the token has the role read, and this call needs the role run")
 		assert.NotEqual(t, 403, runner.call(call[0], call[1]+"?accountId=acc", "{}").status, "%v", call)
 	}
-	for _, call := range [][2]string{{"PUT", "/api/limits"}, {"POST", "/api/pause"}, {"DELETE", "/api/schedules/x"}, {"POST", "/api/delegates/" + d + "/drain"}} {
+	for _, call := range [][2]string{{"PUT", "/api/limits"}, {"POST", "/api/pause"}, {"DELETE", "/api/schedules/x"}, {"PUT", "/api/connectors/x"}, {"DELETE", "/api/connectors/x"}, {"POST", "/api/connectors/x/test"}, {"POST", "/api/delegates/" + d + "/drain"}} {
 		for _, of := range []*server{reader, runner} {
 			r := of.call(call[0], call[1]+"?accountId=acc", "{}")
 			assert.Equal(t, 403, r.status, "%v", call)

@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/stage"
 )
 
 // The values of [api.Retry.On].
@@ -162,9 +164,32 @@ func groupsOf(req *api.StageRequest) []string {
 	for name, value := range req.Labels {
 		out = append(out, "label:"+name+"="+value)
 	}
+	if pool := poolOf(req); pool != "" {
+		out = append(out, poolGroup+pool)
+	}
 	slices.Sort(out)
 	return out
 }
+
+// poolGroup is the prefix of the group of the stages for a pool of machines. With the group, the queue can count them.
+const poolGroup = "pool:"
+
+// poolOf returns the pool of machines that a stage names, and "" if it names none.
+func poolOf(req *api.StageRequest) string {
+	if req.Infra != "vm" || !bytes.Contains(req.Init, []byte(stage.PoolOption)) {
+		return ""
+	}
+	var init struct {
+		Network stage.Network `json:"network"`
+	}
+	if json.Unmarshal(req.Init, &init) != nil {
+		return "" // the delegate reports it
+	}
+	return cut(init.Network.Options[stage.PoolOption], maxPoolName)
+}
+
+// maxPoolName is the longest name of a pool, in bytes.
+const maxPoolName = 128
 
 // wholeAccount is the group of all stages of an account.
 const wholeAccount = "account"

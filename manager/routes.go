@@ -13,11 +13,12 @@ import (
 
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/internal/journal"
+	"github.com/delegate-io/dlite/manager/internal/perpetual"
 	"github.com/delegate-io/dlite/manager/internal/queue"
 )
 
 func (m *Manager) routes() http.Handler {
-	r := chi.NewRouter()
+	r, known := chi.NewRouter(), knownShapes()
 	r.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		writeStatus(w, http.StatusNotFound, "there is no "+r.URL.Path)
 	})
@@ -31,10 +32,12 @@ func (m *Manager) routes() http.Handler {
 			r.Post("/delegates/register", m.register)
 			r.Post("/delegates/heartbeat-with-polling", m.heartbeat)
 			r.Post("/delegates/unregister", m.unregister)
+			r.Post("/delegates/upgrade", m.askUpgrade)
 			r.Post("/delegates/register-delegate-capacity/{delegate}", m.capacity)
 			r.Get("/delegates/{delegate}/task-events", m.pollV1)
 			r.Put("/v2/delegates/{delegate}/tasks/{task}/acquire", m.acquireV1)
 			r.Post("/v2/tasks/{task}/delegates/{delegate}", m.respondLegacy)
+			r.Post("/perpetual/{delegate}/reconcile", m.reconcilePerpetual)
 		})
 		r.Route("/api/executions", func(r chi.Router) {
 			r.Get("/{delegate}/runner-events", m.pollV2)
@@ -42,13 +45,23 @@ func (m *Manager) routes() http.Handler {
 			r.Post("/{task}/response", m.respondRunner("delegateId"))
 			r.Post("/{task}/task-response", m.respondRunner("runnerId"))
 		})
+		r.Post("/api/daemons/{delegate}/reconcile", m.reconcileDaemons)
+		r.Post("/api/daemons/{delegate}/tasks", m.acquireDaemonTasks)
 		r.With(parameters("status", "pipeline", "label", "limit", "after")).Get("/api/stages", m.listStages)
 		r.With(parameters("after", "limit")).Get("/api/ended-stages", m.listEnded)
 		r.With(parameters("wait")).Get("/api/stages/{id}", m.showStage)
 		r.With(parameters("wait")).Get("/api/tasks/{id}", m.showTask)
 		r.With(parameters("stage", "since")).Get("/api/events", m.streamEvents)
+		r.With(parameters("tags", "infra", "pipeline", "label")).Get("/api/demand", m.showDemand)
+		r.With(parameters("after", "limit")).Get("/api/perpetual", m.listPerpetual)
 		r.Group(func(r chi.Router) {
 			r.Use(parameters())
+			r.Put("/api/perpetual/{id}", setHandler(m, "perpetual task", known.perpetual, func(t *api.PerpetualTask) *string { return &t.ID }, m.SetPerpetual))
+			r.Get("/api/perpetual/{id}", showHandler(m, m.Perpetual))
+			r.Delete("/api/perpetual/{id}", deleteHandler(m.DeletePerpetual))
+			r.Post("/api/perpetual/{id}/pause", m.pausePerpetual)
+			r.Post("/api/perpetual/{id}/resume", m.perpetualHandler(m.ResumePerpetual))
+			r.Post("/api/perpetual/{id}/run", m.perpetualHandler(m.RunPerpetual))
 			r.Post("/api/stages", m.postStage)
 			r.Post("/api/stages/{id}/abort", m.stageHandler(m.AbortStage))
 			r.Post("/api/stages/{id}/steps", m.postSteps)
@@ -67,11 +80,25 @@ func (m *Manager) routes() http.Handler {
 			r.Post("/api/resume", m.postResume)
 			r.Get("/api/limits", m.listLimits)
 			r.Put("/api/limits", m.putLimit)
+			r.Get("/api/daemon-sets", m.listDaemonSets)
+			r.Put("/api/daemon-sets/{id}", m.putDaemonSet)
+			r.Get("/api/daemon-sets/{id}", m.showDaemonSet)
+			r.Delete("/api/daemon-sets/{id}", m.deleteDaemonSet)
+			r.Put("/api/daemon-sets/{id}/tasks/{task}", m.putDaemonTask)
+			r.Delete("/api/daemon-sets/{id}/tasks/{task}", m.deleteDaemonTask)
 			r.Get("/api/schedules", m.listSchedules)
-			r.Put("/api/schedules/{id}", m.putSchedule)
-			r.Get("/api/schedules/{id}", m.showSchedule)
-			r.Delete("/api/schedules/{id}", m.deleteSchedule)
+			r.Put("/api/schedules/{id}", setHandler(m, "schedule", known.schedule, func(s *api.Schedule) *string { return &s.ID }, m.SetSchedule))
+			r.Get("/api/schedules/{id}", showHandler(m, m.Schedule))
+			r.Delete("/api/schedules/{id}", deleteHandler(m.DeleteSchedule))
 			r.Post("/api/schedules/{id}/trigger", m.triggerSchedule)
+			r.Get("/api/upgrade", m.showUpgrade)
+			r.Put("/api/upgrade", m.putUpgrade)
+			r.Delete("/api/upgrade", m.deleteUpgrade)
+			r.Get("/api/connectors", m.listConnectors)
+			r.Put("/api/connectors/{id}", setHandler(m, "connector", known.connector, func(c *api.Connector) *string { return &c.ID }, m.SetConnector))
+			r.Get("/api/connectors/{id}", showHandler(m, m.Connector))
+			r.Delete("/api/connectors/{id}", deleteHandler(m.DeleteConnector))
+			r.Post("/api/connectors/{id}/test", m.testConnector)
 		})
 	})
 	return r
@@ -191,17 +218,17 @@ func writeError(w http.ResponseWriter, err error) {
 	switch {
 	case errors.Is(err, ErrInvalid):
 		writeStatus(w, http.StatusBadRequest, err.Error())
-	case errors.Is(err, ErrBudget):
+	case errors.Is(err, ErrBudget), errors.Is(err, perpetual.ErrFull):
 		w.Header().Set("Retry-After", "5")
 		writeStatus(w, http.StatusTooManyRequests, err.Error())
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotOpen), errors.Is(err, queue.ErrNotOwner):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrNotOpen), errors.Is(err, queue.ErrNotOwner), errors.Is(err, errOldDelegate), errors.Is(err, perpetual.ErrPaused):
 		writeStatus(w, http.StatusConflict, err.Error())
-	case errors.Is(err, queue.ErrUnknownDelegate):
+	case errors.Is(err, queue.ErrUnknownDelegate), errors.Is(err, perpetual.ErrUnknownDelegate):
 		writeStatus(w, http.StatusNotFound, "unknown delegate: register again")
 	case errors.Is(err, ErrClosed), errors.Is(err, journal.ErrUnavailable), errors.Is(err, journal.ErrReadOnly):
 		w.Header().Set("Retry-After", "1")
 		writeStatus(w, http.StatusServiceUnavailable, err.Error())
-	case errors.Is(err, ErrNotFound), errors.Is(err, queue.ErrUnknownTask):
+	case errors.Is(err, ErrNotFound), errors.Is(err, queue.ErrUnknownTask), errors.Is(err, perpetual.ErrUnknown):
 		writeStatus(w, http.StatusNotFound, err.Error())
 	default:
 		writeStatus(w, http.StatusInternalServerError, err.Error())

@@ -71,6 +71,9 @@ func (p *step) task(n *run, variant int, at time.Time) *task.Task {
 		t.Type = types[2]
 	default:
 		t.Type = types[1]
+		if n.held != nil {
+			t.Data = withDelegate(t.Data, n.DelegateID)
+		}
 	}
 	t.Driver, t.Data = n.Infra, n.enveloped(t, n.timeLeft(p, at))
 	n.Trace.joinTask(t)

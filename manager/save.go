@@ -14,12 +14,13 @@ import (
 
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager/internal/perpetual"
 	"github.com/delegate-io/dlite/task"
 	"github.com/delegate-io/dlite/task/stage"
 )
 
-// The saved state consists of a head, the stages, the single tasks, the schedules
-// and the queue. Each record but the queue is a length and as many bytes of JSON.
+// The saved state consists of a head, the stages, the single tasks, the schedules,
+// the connectors, the daemon sets and the queue. Each record but the queue is a length and as many bytes of JSON.
 
 // saved is the version of this format.
 const saved = 1
@@ -31,8 +32,18 @@ type savedHead struct {
 	Stages   int      `json:"stages"`
 	Tasks    int      `json:"tasks"`
 	// Schedules is the number of schedules.
-	Schedules int    `json:"schedules"`
-	Leader    leader `json:"leader,omitzero"`
+	Schedules int `json:"schedules"`
+	// Connectors is the number of connectors. It is absent from the state of rules 6 and below.
+	Connectors int    `json:"connectors,omitempty"`
+	Leader     leader `json:"leader,omitzero"`
+	// Perpetual is the state of perpetual tasks without the tasks, nil if there never was one.
+	// PerpetualTasks is their number.
+	Perpetual      *perpetual.Saved `json:"perpetual,omitempty"`
+	PerpetualTasks int              `json:"perpetual_tasks,omitempty"`
+	// Daemons is the number of accounts with daemon sets. It is absent from the state of rules 6 and below.
+	Daemons int `json:"daemons,omitempty"`
+	// Rollouts maps accounts to the updates of their delegates.
+	Rollouts map[string]*rollout `json:"rollouts,omitempty"`
 	// Events maps accounts to the ids of their newest events.
 	Events map[string]uint64 `json:"events,omitempty"`
 	// Ends maps accounts to the numbers of the stages that ended last.
@@ -42,6 +53,16 @@ type savedHead struct {
 type savedSchedule struct {
 	Account string `json:"account"`
 	api.Schedule
+}
+
+type savedConnector struct {
+	Account string `json:"account"`
+	api.Connector
+}
+
+type savedDaemons struct {
+	Account string `json:"account"`
+	*daemons
 }
 
 type savedTask struct {
@@ -208,7 +229,7 @@ func (c *core) Save(to io.Writer) error {
 	defer c.mu.Unlock()
 	w := bufio.NewWriter(to)
 	head := savedHead{
-		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Leader: c.leader, Events: map[string]uint64{}, Ends: map[string]uint64{},
+		Version: saved, Settings: c.set, Order: c.order, Stages: len(c.stages), Tasks: len(c.tasks), Schedules: len(c.schedules), Connectors: len(c.connectors), Daemons: len(c.daemons), Leader: c.leader, Rollouts: c.rollouts, Events: map[string]uint64{}, Ends: map[string]uint64{},
 	}
 	for account, f := range c.feeds {
 		if f.last > 0 { // asking for events creates empty feeds
@@ -217,6 +238,12 @@ func (c *core) Save(to io.Writer) error {
 	}
 	for account, e := range c.endings {
 		head.Ends[account] = e.last
+	}
+	var perpetualTasks []perpetual.SavedTask
+	if !c.perpetual.Empty() {
+		var set perpetual.Saved
+		set, perpetualTasks = c.perpetual.Save()
+		head.Perpetual, head.PerpetualTasks = &set, len(perpetualTasks)
 	}
 	if err := writeRecord(w, head); err != nil {
 		return err
@@ -233,6 +260,21 @@ func (c *core) Save(to io.Writer) error {
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(c.schedules), key.compare) {
 		if err := writeRecord(w, savedSchedule{k.account, *c.schedules[k]}); err != nil {
+			return err
+		}
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(c.connectors), key.compare) {
+		if err := writeRecord(w, savedConnector{k.account, *c.connectors[k]}); err != nil {
+			return err
+		}
+	}
+	for _, t := range perpetualTasks {
+		if err := writeRecord(w, t); err != nil {
+			return err
+		}
+	}
+	for _, account := range slices.Sorted(maps.Keys(c.daemons)) {
+		if err := writeRecord(w, savedDaemons{account, c.daemons[account]}); err != nil {
 			return err
 		}
 	}
@@ -284,6 +326,29 @@ func (c *core) Load(from io.Reader) error {
 		}
 		schedules[key{s.Account, s.ID}] = &s.Schedule
 	}
+	connectors := make(map[key]*api.Connector, head.Connectors)
+	for range head.Connectors {
+		var s savedConnector
+		if err := readRecord(r, &s); err != nil {
+			return fmt.Errorf("reading a saved connector: %w", err)
+		}
+		connectors[key{s.Account, s.ID}] = &s.Connector
+	}
+	perpetualTasks := make([]perpetual.SavedTask, head.PerpetualTasks)
+	for i := range perpetualTasks {
+		if err := readRecord(r, &perpetualTasks[i]); err != nil {
+			return fmt.Errorf("reading a saved perpetual task: %w", err)
+		}
+	}
+	sets := make(map[string]*daemons, head.Daemons)
+	for range head.Daemons {
+		s := savedDaemons{daemons: &daemons{}}
+		if err := readRecord(r, &s); err != nil {
+			return fmt.Errorf("reading saved daemon sets: %w", err)
+		}
+		s.load()
+		sets[s.Account] = s.daemons
+	}
 	usage := newCore(true)
 	for k, n := range stages {
 		if n.isOpen() {
@@ -303,8 +368,27 @@ func (c *core) Load(from io.Reader) error {
 	for k := range schedules {
 		usage.occupy(k.account, amounts{budgetSchedules: 1}, 1)
 	}
+	for _, t := range perpetualTasks {
+		usage.occupy(t.Account, amounts{budgetPerpetual: 1}, 1)
+	}
+	for account, d := range sets {
+		for _, s := range d.Sets {
+			usage.occupy(account, daemonAmounts(sizeOfJSON(s.DaemonSet)), 1)
+			for _, t := range s.Tasks {
+				usage.occupy(account, daemonAmounts(sizeOfJSON(t)), 1)
+			}
+		}
+	}
 	c.queue.Configure(head.Settings.queue(nil))
 	if err := c.queue.Load(r); err != nil {
+		return err
+	}
+	var set perpetual.Saved
+	if head.Perpetual != nil {
+		set = *head.Perpetual
+	}
+	c.perpetual.Configure(perpetual.Config{Lease: head.Settings.PerpetualLease, Gap: head.Settings.Gap})
+	if err := c.perpetual.Load(set, perpetualTasks); err != nil {
 		return err
 	}
 	for _, n := range c.stages {
@@ -315,11 +399,22 @@ func (c *core) Load(from io.Reader) error {
 	for _, f := range c.feeds {
 		f.wake()
 	}
+	for account := range c.daemons {
+		c.moveDaemons(account)
+	}
+	c.daemons = sets
+	close(c.firstDaemons)
+	c.firstDaemons = make(chan struct{})
 	c.feeds = map[string]*feed{}
 	for account, last := range head.Events {
 		c.feeds[account] = &feed{last: last}
 	}
 	c.stages, c.tasks, c.attempts, c.schedules, c.order, c.set, c.leader = stages, tasks, attempts, schedules, head.Order, head.Settings, head.Leader
+	c.connectors = connectors
+	c.rollouts = head.Rollouts
+	if c.rollouts == nil {
+		c.rollouts = map[string]*rollout{}
+	}
 	c.inOrder, c.forgotten, c.endings = inOrder, map[string]int{}, loadEndings(head.Ends, inOrder)
 	c.usage, c.usageSum, c.open = usage.usage, usage.usageSum, usage.open
 	c.wakeLoop()

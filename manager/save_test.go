@@ -39,7 +39,13 @@ func busyCore(t *testing.T) (*core, time.Time) {
 	do(&command{Configure: &set})
 	do(&command{Lead: &idCommand{"leader"}})
 	do(&command{SetLimit: &api.Limit{Group: "pipeline:p", Max: 7}})
+	do(&command{SetDaemonSet: &api.DaemonSet{ID: "set", Type: "x", Config: json.RawMessage(`{"image":"i"}`)}})
+	do(&command{SetDaemonTask: &daemonTaskCommand{Set: "set", Task: api.DaemonTask{ID: "t", Data: json.RawMessage(`{"a":1}`), Spread: spreadOne}}})
+	do(&command{ReportDaemons: &daemonReportCommand{Delegate: "d", Sets: map[string]daemonReport{"set": {Healthy: true}}}})
 	do(&command{SetSchedule: &api.Schedule{ID: "nightly", Cron: "@daily", Stage: json.RawMessage(`{}`), Next: at.Add(time.Hour), Last: at, LastID: "x"}})
+	do(&command{SetConnector: &api.Connector{ID: "github", Kind: "github", Secrets: map[string]string{"token": "vault://kv/ci#token"}}})
+	do(&command{SetConnector: &api.Connector{ID: "gone", Kind: "http"}})
+	do(&command{DeleteConnector: &idCommand{"gone"}})
 	d := do(&command{Register: &queue.Registration{NewID: "d", Name: "d"}}).id
 	var stage api.StageRequest
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"s","pipeline":"p","labels":{"a":"b"},"retry":{"max_attempts":3,"on":["failure"]},
@@ -77,6 +83,8 @@ func TestACoreIsSavedAndLoaded(t *testing.T) {
 	require.NoError(t, loaded.Save(&again))
 	assert.Equal(t, saved.String(), again.String())
 	assert.Equal(t, c.schedules, loaded.schedules)
+	require.Len(t, c.connectors, 1)
+	assert.Equal(t, c.connectors, loaded.connectors)
 	assert.Equal(t, c.attempts, loaded.attempts)
 	assert.Equal(t, c.leader, loaded.leader)
 	assert.Equal(t, c.set, loaded.set)

@@ -20,6 +20,7 @@ import (
 func (c *core) handleEvent(e *queue.Event) {
 	switch e.Kind {
 	case queue.Lost:
+		c.perpetual.Observe(e.Account, e.Delegate)
 		c.count(e.Account, func(s *accountStats) { s.DelegatesLost++ })
 		c.publish(e.Account, api.Event{Type: delegateEvent, Delegate: e.Delegate, Status: api.Status(queue.Gone)})
 		c.log(zerolog.WarnLevel, "a delegate is lost: it sends no heartbeats", logEntry{account: e.Account, delegate: e.Delegate})

@@ -28,7 +28,7 @@ var commonErrors = map[string][]int{
 }
 
 var tags = map[string]string{
-	"manager":  "Stages, single tasks, delegates, limits and schedules.",
+	"manager":  "Stages, single tasks, delegates, limits, schedules, connectors, perpetual tasks, daemon sets and upgrades.",
 	"runs":     "Runs of pipelines, stored pipelines and triggers.",
 	"webhooks": "Calls of Git providers. They have no token: a signature of the body proves their origin (docs/triggers.md).",
 	"logs":     "The log service (docs/protocol.md). Its token is in the header X-Harness-Token.",
@@ -58,16 +58,38 @@ var operations = []operation{
 	{tag: "manager", method: "POST", path: "/api/delegates/{id}/drain", id: "drainDelegate", summary: "Let a delegate finish its stages and take no new ones.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "POST", path: "/api/delegates/{id}/resume", id: "resumeDelegate", summary: "Let a drained delegate take new stages.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "GET", path: "/api/queue", id: "showQueue", summary: "Show what waits and runs, and why.", status: 200, answer: Queue{}},
+	{tag: "manager", method: "GET", path: "/api/demand", id: "showDemand", summary: "Count the stages for delegates of one kind, to scale them.", query: []string{"tags", "infra", "pipeline", "label*"}, status: 200, answer: Demand{}},
 	{tag: "manager", method: "POST", path: "/api/abort", id: "abortStages", summary: "Abort several stages. The answer has a result for each.", body: AbortRequest{}, status: 200, answer: abortResults{}, errors: []int{413}},
 	{tag: "manager", method: "POST", path: "/api/pause", id: "pause", summary: "Assign no work of the account. Submissions wait.", body: PauseRequest{}, optional: true, status: 204, errors: []int{413}},
 	{tag: "manager", method: "POST", path: "/api/resume", id: "resume", summary: "End a pause of the account.", status: 204},
 	{tag: "manager", method: "GET", path: "/api/limits", id: "listLimits", summary: "List the limits.", status: 200, answer: limitList{}},
 	{tag: "manager", method: "PUT", path: "/api/limits", id: "setLimit", summary: "Set or remove a limit.", body: Limit{}, status: 204, errors: []int{413}},
+	{tag: "manager", method: "GET", path: "/api/daemon-sets", id: "listDaemonSets", summary: "List the daemon sets, with their tasks and their state on each delegate.", status: 200, answer: daemonSetList{}},
+	{tag: "manager", method: "PUT", path: "/api/daemon-sets/{id}", id: "setDaemonSet", summary: "Add or replace a daemon set. Its tasks stay.", body: DaemonSet{}, status: 200, answer: DaemonSet{}, errors: []int{404, 413}},
+	{tag: "manager", method: "GET", path: "/api/daemon-sets/{id}", id: "showDaemonSet", summary: "Show a daemon set.", status: 200, answer: DaemonSet{}, errors: []int{404}},
+	{tag: "manager", method: "DELETE", path: "/api/daemon-sets/{id}", id: "deleteDaemonSet", summary: "Remove a daemon set with its tasks.", status: 204, errors: []int{404}},
+	{tag: "manager", method: "PUT", path: "/api/daemon-sets/{id}/tasks/{task}", id: "setDaemonTask", summary: "Add a task to a daemon set. The same task under a known id changes nothing.", body: DaemonTask{}, status: 200, answer: DaemonTask{}, errors: []int{404, 409, 413}},
+	{tag: "manager", method: "DELETE", path: "/api/daemon-sets/{id}/tasks/{task}", id: "deleteDaemonTask", summary: "Remove a task from a daemon set.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "GET", path: "/api/schedules", id: "listSchedules", summary: "List the schedules.", status: 200, answer: scheduleList{}},
 	{tag: "manager", method: "PUT", path: "/api/schedules/{id}", id: "setSchedule", summary: "Add or replace a schedule.", body: Schedule{}, status: 200, answer: Schedule{}, errors: []int{413}},
 	{tag: "manager", method: "GET", path: "/api/schedules/{id}", id: "showSchedule", summary: "Show a schedule.", status: 200, answer: Schedule{}, errors: []int{404}},
 	{tag: "manager", method: "DELETE", path: "/api/schedules/{id}", id: "deleteSchedule", summary: "Remove a schedule.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "POST", path: "/api/schedules/{id}/trigger", id: "triggerSchedule", summary: "Submit the stage or task of a schedule now.", status: 202, answer: triggered{}, errors: []int{404}},
+	{tag: "manager", method: "GET", path: "/api/upgrade", id: "showUpgrade", summary: "Show the update of the delegates.", status: 200, answer: Upgrade{}, errors: []int{404}},
+	{tag: "manager", method: "PUT", path: "/api/upgrade", id: "setUpgrade", summary: "Begin, change or continue the update of the delegates.", body: Upgrade{}, status: 200, answer: Upgrade{}, errors: []int{413}},
+	{tag: "manager", method: "DELETE", path: "/api/upgrade", id: "deleteUpgrade", summary: "End the update of the delegates.", status: 204, errors: []int{404}},
+	{tag: "manager", method: "GET", path: "/api/connectors", id: "listConnectors", summary: "List the connectors.", status: 200, answer: connectorList{}},
+	{tag: "manager", method: "PUT", path: "/api/connectors/{id}", id: "setConnector", summary: "Add or replace a connector.", body: Connector{}, status: 200, answer: Connector{}, errors: []int{413}},
+	{tag: "manager", method: "GET", path: "/api/connectors/{id}", id: "showConnector", summary: "Show a connector.", status: 200, answer: Connector{}, errors: []int{404}},
+	{tag: "manager", method: "DELETE", path: "/api/connectors/{id}", id: "deleteConnector", summary: "Remove a connector.", status: 204, errors: []int{404}},
+	{tag: "manager", method: "POST", path: "/api/connectors/{id}/test", id: "testConnector", summary: "Test a connector from a delegate, and wait for the result.", body: ConnectorTestRequest{}, optional: true, status: 200, answer: ConnectorTest{}, errors: []int{404, 413}},
+	{tag: "manager", method: "GET", path: "/api/perpetual", id: "listPerpetualTasks", summary: "List the perpetual tasks without their configs and states, in the order of their ids.", query: []string{"limit", "after"}, status: 200, answer: perpetualPage{}},
+	{tag: "manager", method: "PUT", path: "/api/perpetual/{id}", id: "setPerpetualTask", summary: "Add or replace a perpetual task.", body: PerpetualTask{}, status: 200, answer: PerpetualTask{}, errors: []int{413}},
+	{tag: "manager", method: "GET", path: "/api/perpetual/{id}", id: "showPerpetualTask", summary: "Show a perpetual task.", status: 200, answer: PerpetualTask{}, errors: []int{404}},
+	{tag: "manager", method: "DELETE", path: "/api/perpetual/{id}", id: "deletePerpetualTask", summary: "Remove a perpetual task. Its run is cancelled.", status: 204, errors: []int{404}},
+	{tag: "manager", method: "POST", path: "/api/perpetual/{id}/pause", id: "pausePerpetualTask", summary: "Take a perpetual task from its delegate. Its run is cancelled.", body: PauseRequest{}, optional: true, status: 200, answer: PerpetualTask{}, errors: []int{404, 413}},
+	{tag: "manager", method: "POST", path: "/api/perpetual/{id}/resume", id: "resumePerpetualTask", summary: "End the pause of a perpetual task.", status: 200, answer: PerpetualTask{}, errors: []int{404}},
+	{tag: "manager", method: "POST", path: "/api/perpetual/{id}/run", id: "runPerpetualTask", summary: "Ask for a run of a perpetual task now.", status: 200, answer: PerpetualTask{}, errors: []int{404, 409}},
 
 	{tag: "runs", method: "POST", path: "/api/runs", id: "startRun", summary: "Start a run of a pipeline. A second call with the id returns the first run.", body: RunRequest{}, status: 202, answer: Run{}, errors: []int{404, 413}},
 	{tag: "runs", method: "GET", path: "/api/runs", id: "listRuns", summary: "List the runs without their nodes, the newest first.", query: []string{"pipeline", "runStatus", "branch", "runDelegate", "label*", "text", "createdAfter", "before", "runLimit", "page"}, status: 200, answer: RunPage{}},
@@ -81,7 +103,7 @@ var operations = []operation{
 	{tag: "runs", method: "GET", path: "/api/runs/{id}/logs", id: "streamRunLogs", summary: "Stream the logs of all steps of a run until it ends. The data of each message is a RunLog, and its id the place after it. The message end has the status of the run. 204 means that nothing will follow.", query: []string{"sincePlace", "streamFormat"}, status: 200, repeated: 204, answer: RunLog{}, media: "text/event-stream", errors: []int{404}},
 	{tag: "runs", method: "POST", path: "/api/runs/{id}/abort", id: "abortRun", summary: "Abort a run or a node.", body: Order{}, optional: true, status: 200, answer: Run{}, errors: []int{404, 409, 413}},
 	{tag: "runs", method: "POST", path: "/api/runs/{id}/retry", id: "retryRun", summary: "Run an ended run again from a stage, or a stage that a failed step holds open from a step.", body: Order{}, optional: true, status: 200, answer: Run{}, errors: []int{404, 409, 413}},
-	{tag: "runs", method: "POST", path: "/api/runs/{id}/answer", id: "answerRun", summary: "Answer a node that waits for a person.", body: Order{}, optional: true, status: 200, answer: Run{}, errors: []int{404, 409, 413}},
+	{tag: "runs", method: "POST", path: "/api/runs/{id}/answer", id: "answerRun", summary: "Answer a node that waits for a person, or mark a running step as failed.", body: Order{}, optional: true, status: 200, answer: Run{}, errors: []int{404, 409, 413}},
 	{tag: "runs", method: "POST", path: "/api/runs/{id}/again", id: "runAgain", summary: "Start a new run with the definition and the inputs of another one.", body: Order{}, optional: true, status: 202, answer: Run{}, errors: []int{404, 409, 413}},
 	{tag: "runs", method: "POST", path: "/api/lint", id: "lint", summary: "Check a pipeline without running it.", body: RunRequest{}, status: 200, answer: problemList{}, errors: []int{413}},
 	{tag: "runs", method: "GET", path: "/api/history/stages", id: "listHistory", summary: "List the stages without a run that have ended, the last one first. A page can be short, or empty, before the last one.", query: []string{"pipeline", "status", "stageBranch", "delegate", "label*", "stageText", "endedAfter", "endedBefore", "runLimit", "page"}, status: 200, answer: EndedPage{}},
@@ -127,6 +149,8 @@ var parameters = map[string]parameter{
 	"status":        {text: "Selects stages with the status.", values: []string{"QUEUED", "RUNNING", "SUCCESS", "FAILURE", "TIMEOUT", "ABORTED"}},
 	"pipeline":      {text: "Selects the name of a pipeline."},
 	"label":         {text: "NAME=VALUE. All must match."},
+	"tags":          {text: "Comma-separated tags of the delegates: counts the stages whose selectors are all among them."},
+	"infra":         {text: "Counts the stages for an infrastructure.", values: []string{"local", "vm", "kubernetes"}},
 	"limit":         {text: "The largest number of elements, up to 1,000, which is the default.", kind: "integer"},
 	"after":         {text: "The next of the previous page."},
 	"wait":          {text: "Whole seconds for which the call waits for the end, at most 60.", kind: "integer"},
@@ -162,9 +186,9 @@ var parameters = map[string]parameter{
 
 // requestRequired are the members that a request must have, for the types of requests.
 var requestRequired = map[string][]string{
-	"StageRequest": {}, "StepRequest": {}, "TaskRequest": {"type"}, "RunRequest": {}, "Limit": {"group"},
-	"Schedule": {"cron"}, "Pipeline": {}, "Trigger": {"kind", "pipeline"}, "LogLine": {"out"},
+	"StageRequest": {}, "StepRequest": {}, "TaskRequest": {"type"}, "RunRequest": {}, "Limit": {"group"}, "Upgrade": {"version"},
+	"Schedule": {"cron"}, "PerpetualTask": {"type"}, "Connector": {"kind"}, "DaemonSet": {"type"}, "DaemonTask": {}, "ConnectorTestRequest": {}, "Pipeline": {}, "Trigger": {"kind", "pipeline"}, "LogLine": {"out"},
 }
 
 // closed are the types of requests that have no further members. Types that are answers too may get some.
-var closed = []string{"StageRequest", "StepRequest", "Retry", "Hold", "StepsRequest", "RunRequest", "Order", "Answer", "PauseRequest", "AbortRequest"}
+var closed = []string{"StageRequest", "StepRequest", "Retry", "Hold", "StepsRequest", "RunRequest", "Order", "Answer", "PauseRequest", "AbortRequest", "ConnectorTestRequest"}

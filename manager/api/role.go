@@ -34,7 +34,7 @@ const RoleHeader = "Dlite-Role"
 // Permits reports whether the role permits a call. Path is the path of its request.
 func (r Role) Permits(method, path string) bool {
 	// Delegates change the state of their tasks with every call, also with GET. Webhooks have tokens of another kind.
-	for _, others := range []string{"/api/agent/", "/api/executions/", "/api/hooks/"} {
+	for _, others := range []string{"/api/agent/", "/api/executions/", "/api/daemons/", "/api/hooks/"} {
 		if strings.Contains(path, others) {
 			return false
 		}

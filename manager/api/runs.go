@@ -38,7 +38,7 @@ type RunRequest struct {
 	// HoldFailed is how long a step that failed without a matching failure strategy waits for a person, in the form of
 	// time-outs such as 30m or 1d, at least 10s. Its stage stays open, and can be retried from a step. Empty does not wait.
 	HoldFailed string `json:"hold_failed,omitempty"`
-	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. User and Email name the person behind it.
+	// Cause is MANUAL (the default), WEBHOOK, WEBHOOK_CUSTOM, SCHEDULER_CRON or ARTIFACT. User and Email name the person behind it.
 	Cause string `json:"cause,omitempty"`
 	User  string `json:"user,omitempty"`
 	Email string `json:"email,omitempty"`
@@ -50,6 +50,33 @@ type RunRequest struct {
 	Codebase map[string]any `json:"codebase,omitempty"`
 	// Variables are the values of variable.*, with the members org and account.
 	Variables map[string]any `json:"variables,omitempty"`
+	// CommitStatus reports the state of the run to the Git provider of codebase.repoUrl, for codebase.commitSha. Nil reports
+	// nothing.
+	CommitStatus *CommitStatus `json:"commit_status,omitempty"`
+}
+
+// CommitStatus configures the report of a run's state to a Git provider. Connector is required.
+type CommitStatus struct {
+	// Connector is a connector of the manager, of the kind github, gitlab, bitbucket, gitea or azure-repos, for the server of
+	// the repository.
+	Connector string `json:"connector"`
+	// Context names the status among those of a commit. Defaults to dlite/ and the identifier of the pipeline.
+	Context string `json:"context,omitempty"`
+}
+
+// ReportedStatus is the status of a commit that a run reports. The states are pending, running, success, failure and
+// aborted.
+type ReportedStatus struct {
+	Provider   string `json:"provider"`
+	Repository string `json:"repository"`
+	Commit     string `json:"commit"`
+	Context    string `json:"context"`
+	// State is the present state, and Sent the last one that the provider has taken.
+	State string `json:"state"`
+	Sent  string `json:"sent,omitempty"`
+	// Problem is why the present state was not taken. GivenUp means that it is not sent again.
+	Problem string `json:"problem,omitempty"`
+	GivenUp bool   `json:"given_up,omitempty"`
 }
 
 // Run is a run of a pipeline.
@@ -63,7 +90,7 @@ type Run struct {
 	StoredVersion  int64  `json:"stored_version,omitempty"`
 	// Status is RUNNING, SUCCEEDED, FAILED, ABORTED or another word of docs/runs.md.
 	Status string `json:"status"`
-	// Cause is MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON.
+	// Cause is MANUAL, WEBHOOK (also for polled repositories), WEBHOOK_CUSTOM, SCHEDULER_CRON or ARTIFACT.
 	Cause  string `json:"cause"`
 	Branch string `json:"branch,omitempty"`
 	// Name is the name of the pipeline, User the person behind the run.
@@ -76,6 +103,8 @@ type Run struct {
 	EndedAt   time.Time         `json:"ended_at,omitzero"`
 	// Version counts the changes of the run.
 	Version int64 `json:"version"`
+	// Statuses are the commit statuses that the run reports. Lists of runs have none.
+	Statuses []ReportedStatus `json:"statuses,omitempty"`
 	// Nodes are the pipeline, its stages, groups, steps and strategies as far as their turn has come, parents before
 	// their children. Lists of runs have none.
 	Nodes []Node `json:"nodes,omitempty"`
@@ -105,12 +134,15 @@ type Node struct {
 	Outputs     map[string]string `json:"outputs,omitempty"`
 	// Tests summarizes the test reports of a step, and Artifact is its artifact file, base64 in JSON. Both are shortened
 	// to some kilobytes. The stage at the manager has all of them.
-	Tests     *TestSummary `json:"tests,omitempty"`
-	Artifact  []byte       `json:"artifact,omitempty"`
-	Retries   int          `json:"retries,omitempty"`
-	CreatedAt time.Time    `json:"created_at"`
-	StartedAt time.Time    `json:"started_at,omitzero"`
-	EndedAt   time.Time    `json:"ended_at,omitzero"`
+	Tests    *TestSummary `json:"tests,omitempty"`
+	Artifact []byte       `json:"artifact,omitempty"`
+	// ArtifactBytes is the size of an artifact file that is too large for the run, and then left out.
+	ArtifactBytes int `json:"artifact_bytes,omitempty"`
+
+	Retries   int       `json:"retries,omitempty"`
+	CreatedAt time.Time `json:"created_at"`
+	StartedAt time.Time `json:"started_at,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitzero"`
 	// Due is the time at which a node that waits continues or ends.
 	Due       time.Time       `json:"due,omitzero"`
 	Past      []NodeAttempt   `json:"past,omitempty"`
@@ -176,10 +208,11 @@ type Order struct {
 	Answer *Answer `json:"answer,omitempty"`
 }
 
-// Answer is the answer to a node that waits for a person.
+// Answer is the answer to a node that waits for a person. It also marks a running step as failed.
 type Answer struct {
 	// Action answers INTERVENTION_WAITING: Retry, Ignore, MarkAsSuccess, MarkAsFailure, Abort, StageRollback,
-	// PipelineRollback or RetryStepGroup.
+	// PipelineRollback or RetryStepGroup. MarkAsFailure also ends a step that is RUNNING: it fails with the error
+	// UserMarkedFailure, and its failure strategies decide what follows.
 	Action string `json:"action,omitempty"`
 	// Approve answers APPROVAL_WAITING.
 	Approve bool `json:"approve,omitempty"`
@@ -438,7 +471,7 @@ func (c *Client) RetryRun(ctx context.Context, id string, o Order) (Run, error) 
 	return fetch[Run](ctx, c, post("api", "runs", id, "retry").with(o).onlyOnce())
 }
 
-// AnswerRun answers a node that waits for a person. The client does not repeat the call.
+// AnswerRun answers a node that waits for a person, or marks a running step as failed. The client does not repeat the call.
 func (c *Client) AnswerRun(ctx context.Context, id string, o Order) (Run, error) {
 	return fetch[Run](ctx, c, post("api", "runs", id, "answer").with(o).onlyOnce())
 }

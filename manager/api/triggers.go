@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Trigger starts runs of a stored pipeline, when a webhook is called or at times. Kind, Pipeline and, for a webhook,
-// Provider and Secret are required.
+// Trigger starts runs of a stored pipeline: when a webhook is called, at times, or for new commits of a Git repository
+// and new tags of an image. Kind, Pipeline and, for a webhook, Provider and Secret are required, and Source for the kinds
+// git and registry.
 type Trigger struct {
 	// ID is unique among the triggers of the account: up to 64 letters, digits, _ and -.
 	ID string `json:"id"`
-	// Kind is webhook or cron.
+	// Kind is webhook, cron, git or registry.
 	Kind string `json:"kind"`
 	// Disabled starts nothing. Times that pass while a trigger is disabled do not count as missed.
 	Disabled bool `json:"disabled,omitempty"`
@@ -42,6 +43,14 @@ type Trigger struct {
 	// Forks permits pull requests, and comments on them, whose changes are or may be in another repository.
 	Forks bool `json:"forks,omitempty"`
 
+	// Source is the repository that a delegate polls for a trigger of the kind git or registry. Branches and Tags select the branches and
+	// tags of a Git repository, together with Events; Tags selects the tags of an image. Empty permits all.
+	Source *TriggerSource `json:"source,omitempty"`
+
+	// CommitStatus reports the states of the runs to the Git provider of the commit. It is for webhooks of Git providers and
+	// the kind git. Nil reports nothing.
+	CommitStatus *CommitStatus `json:"commit_status,omitempty"`
+
 	// Cron has five fields, or is a word such as @daily or @every 90m. TimeZone is a name like Europe/Berlin. Defaults to
 	// UTC.
 	Cron     string `json:"cron,omitempty"`
@@ -58,6 +67,27 @@ type Trigger struct {
 	Last      time.Time `json:"last,omitzero"`
 	LastRun   string    `json:"last_run,omitempty"`
 	LastError string    `json:"last_error,omitempty"`
+}
+
+// TriggerSource is a Git repository or an image that delegates poll. The first poll starts nothing: it notes what there
+// is. Repository is required.
+type TriggerSource struct {
+	// Connector is the id of a connector of the pipeline service, of the kind git or registry, with the credentials.
+	// Empty means none.
+	Connector string `json:"connector,omitempty"`
+	// Repository is the address of a Git repository, or its name below the address of the connector; or the name of an
+	// image without a tag.
+	Repository string `json:"repository"`
+	// IntervalSeconds is the time between two polls. Defaults to 60, and is at least 10.
+	IntervalSeconds int `json:"interval_seconds,omitempty"`
+	// Selectors must all be tags of the delegate that polls.
+	Selectors []string `json:"selectors,omitempty"`
+	// Digests are tags of an image that start a run when they get another digest, up to 50.
+	Digests []string `json:"digests,omitempty"`
+	// HostKeys are the lines of a known_hosts file, for Git over SSH. Empty means the file of the delegate's user.
+	HostKeys string `json:"host_keys,omitempty"`
+	// Insecure permits a registry without TLS.
+	Insecure bool `json:"insecure,omitempty"`
 }
 
 // TriggerEvent is a type of event: push, tag, pull_request, release or comment.

@@ -31,6 +31,8 @@ type delegateOrders struct {
 	Effects   string // directory for the side effects of steps
 	Records   string // directory for the delegates' records
 	Delegates []delegateOrder
+	// Perpetual makes the delegates run perpetual tasks, and no stages.
+	Perpetual bool
 }
 
 // delegateOrder configures one delegate.
@@ -54,7 +56,11 @@ func runDelegates(o delegateOrders) error {
 	log := zerolog.New(os.Stderr).With().Timestamp().Int("pid", os.Getpid()).Logger()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, d := range o.Delegates {
-		g.Go(func() error { return runDelegate(ctx, o, d, log.With().Str("delegate", d.Name).Logger()) })
+		run := runDelegate
+		if o.Perpetual {
+			run = runPerpetualDelegate
+		}
+		g.Go(func() error { return run(ctx, o, d, log.With().Str("delegate", d.Name).Logger()) })
 	}
 	return g.Wait()
 }

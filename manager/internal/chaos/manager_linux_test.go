@@ -30,6 +30,10 @@ const (
 type managerOrders struct {
 	Socket string // path of the socket that it serves
 	Store  string // URL of a Redis or file of a database
+	// Events is a file for the events of perpetual tasks, if it is set. Lease is the length
+	// of their leases.
+	Events string
+	Lease  time.Duration
 }
 
 // runManager runs a manager like examples/manager, without its log service.
@@ -48,11 +52,22 @@ func runManager(o managerOrders) error {
 		AcquireTimeout: 2 * time.Second, AbortGrace: 2 * time.Second, AnswerGrace: time.Second,
 		CompactAfter: 2 << 20, // so that the state is saved several times
 		TaskTimeout:  taskTimeout, CleanupTimeout: time.Minute, Gap: time.Second, MaxFinished: 1 << 20,
-		Logger: log,
+		Logger: log, PerpetualLease: o.Lease,
 	})
 	if err != nil {
 		return err
 	}
+	consumed := make(chan error, 1)
+	if o.Events == "" {
+		consumed <- nil
+	} else {
+		go func() { consumed <- consumePerpetual(m, o.Events) }()
+	}
+	defer func() {
+		if err := <-consumed; err != nil {
+			log.Error().Err(err).Msg("the events of perpetual tasks cannot be written")
+		}
+	}()
 	_ = os.Remove(o.Socket) // the socket of a killed process
 	l, err := new(net.ListenConfig).Listen(ctx, "unix", o.Socket)
 	if err != nil {

@@ -333,6 +333,21 @@ func (q *Queue) Delegates(account string) []Delegate {
 	return out
 }
 
+// Ability returns the name and the tags of a delegate, folded and sorted, and whether it takes
+// work: it is alive and does not drain, and its account is not paused. It reports false for an
+// unknown delegate.
+func (q *Queue) Ability(account, delegate string) (name string, tags []string, takes, ok bool) {
+	defer q.unlock(q.lock())
+	d, err := q.delegate(account, delegate)
+	if err != nil {
+		return "", nil, false, false
+	}
+	return d.label(), slices.Sorted(maps.Keys(d.has)), d.takesWork() && !d.account.gate.closed, true
+}
+
+// Fold returns the form in which tags and selectors are compared.
+func Fold(tag string) string { return fold(tag) }
+
 // Label returns the name of a delegate, or its id if it has none. It is empty for an
 // unknown one.
 func (q *Queue) Label(account, delegate string) string {

@@ -1,0 +1,141 @@
+package queue
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// Kind describes delegates that are alike, and stages that they could take.
+type Kind struct {
+	// Tags are the tags of the delegates: they take the stages whose selectors are all among them. Nil means all stages.
+	Tags []string
+	// Types are sets of task types, of which the delegates support one. Nil means all types.
+	Types [][]string
+	// Groups are groups ([Work.Groups]) that the stages are all in.
+	Groups []string
+	// Delegate is the id of one delegate, whose tags and types replace the others. Empty means none.
+	Delegate string
+}
+
+// Demand counts stages.
+type Demand struct {
+	// Waiting counts the stages that delegates of the kind could take now if there were enough of them: stages that
+	// wait for a limit or for the end of a pause are not among them.
+	Waiting int
+	// Running counts the stages of the delegates of the kind that are neither lost nor draining, with those that are
+	// offered to one.
+	Running int
+}
+
+// Demand counts the stages of an account that delegates of a kind could take, and those that they have. With an unknown
+// delegate it fails with [ErrUnknownDelegate].
+func (q *Queue) Demand(account string, k Kind) (Demand, error) {
+	defer q.unlock(q.lock())
+	a := q.find(account)
+	if k.Delegate != "" {
+		d, err := q.delegate(account, k.Delegate)
+		if err != nil {
+			return Demand{}, err
+		}
+		return Demand{Waiting: a.takeable(func(r *requirement) bool { return d.hasAll(r.selectors, "") && d.variant(r) >= 0 }), Running: len(d.slots)}, nil
+	}
+	tags := foldAll(k.Tags)
+	of := Demand{Waiting: a.takeable(func(r *requirement) bool {
+		return k.matches(r) && (k.Tags == nil || !slices.ContainsFunc(r.selectors, func(s string) bool { return !tags[s] }))
+	})}
+	for _, d := range a.delegates {
+		if !d.takesWork() || slices.ContainsFunc(k.Tags, func(tag string) bool { return fold(tag) != "" && !d.has[fold(tag)] }) {
+			continue
+		}
+		for _, w := range d.slots {
+			if k.matches(w.requirement) {
+				of.Running++
+			}
+		}
+	}
+	return of, nil
+}
+
+// matches reports whether the works of a requirement have the types and groups of the kind.
+func (k *Kind) matches(r *requirement) bool {
+	types := k.Types == nil || slices.ContainsFunc(r.types, func(t []string) bool {
+		return slices.ContainsFunc(k.Types, func(known []string) bool {
+			return !slices.ContainsFunc(t, func(one string) bool { return !slices.Contains(known, one) })
+		})
+	})
+	return types && !slices.ContainsFunc(k.Groups, func(name string) bool { return !slices.Contains(r.groups, name) })
+}
+
+// maxWaitingGroups is the largest number of groups that [Queue.WaitingByGroup] counts.
+const maxWaitingGroups = 100
+
+// WaitingByGroup counts the stages with one of the sets of task types that a delegate could take, by the rest of the name of
+// their group with a prefix, and "" for those without one. It counts at most 100 groups, and returns nil if the delegate is
+// unknown or does not name one of the sets among its task types.
+func (q *Queue) WaitingByGroup(account, delegate, prefix string, types [][]string) map[string]int {
+	defer q.unlock(q.lock())
+	d, err := q.delegate(account, delegate)
+	if err != nil || len(d.info.Types) == 0 || !slices.ContainsFunc(types, d.supports) {
+		return nil
+	}
+	k, out := Kind{Types: types}, map[string]int{}
+	d.account.eachTakeable(func(r *requirement) bool { return k.matches(r) && d.hasAll(r.selectors, "") && d.variant(r) >= 0 }, func(r *requirement, n int) {
+		name := ""
+		for _, g := range r.groups {
+			if rest, ok := strings.CutPrefix(g, prefix); ok {
+				name = rest
+			}
+		}
+		if _, known := out[name]; n > 0 && (known || len(out) < maxWaitingGroups) {
+			out[name] += n
+		}
+	})
+	return out
+}
+
+// takeable counts the waiting stages of the requirements that fit, as far as their groups have room.
+func (a *account) takeable(fits func(*requirement) bool) (count int) {
+	a.eachTakeable(fits, func(_ *requirement, n int) { count += n })
+	return count
+}
+
+// eachTakeable calls f for each requirement that fits with the number of its waiting stages for which its groups have room.
+// The works that are first in the queue use the room first.
+func (a *account) eachTakeable(fits func(*requirement) bool, f func(*requirement, int)) {
+	if a.gate.closed {
+		return
+	}
+	var waiting []*requirement
+	limited := false
+	for _, r := range a.requirements {
+		if r.kind == stages && r.list != nil && fits(r) {
+			waiting = append(waiting, r)
+			limited = limited || slices.ContainsFunc(r.in, func(g *group) bool { return g.max > 0 })
+		}
+	}
+	if limited {
+		slices.SortFunc(waiting, func(x, y *requirement) int { return cmp.Compare(x.turn, y.turn) })
+	}
+	used := map[*group]int{}
+	for _, r := range waiting {
+		n := r.works.size
+		for _, g := range r.in {
+			if g.max > 0 {
+				n = min(n, max(g.max-g.used-used[g], 0))
+			}
+		}
+		for _, g := range r.in {
+			used[g] += n
+		}
+		f(r, n)
+	}
+}
+
+func foldAll(tags []string) map[string]bool {
+	out := map[string]bool{}
+	for _, t := range tags {
+		out[fold(t)] = true
+	}
+	return out
+}
