@@ -59,11 +59,15 @@ func endBroken(tx *store.Tx, run *store.Run, reason string) error {
 	_ = json.Unmarshal(run.State, &f) // a list then shows the reason only
 	f.Reason = reason
 	live := liveRun{run: run}
+	run.Status, run.Ended = string(engine.Errored), now
+	live.due = f.report(run)
 	if err := live.setFacts(f); err != nil {
 		return err
 	}
-	run.Status, run.Ended = string(engine.Errored), now
 	if err := tx.Save(run, changed); err != nil {
+		return err
+	}
+	if err := live.queueStatus(tx); err != nil {
 		return err
 	}
 	return send(tx, run, aborts)

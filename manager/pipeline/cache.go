@@ -25,6 +25,8 @@ type liveRun struct {
 
 	sizes map[string]int // of the nodes by path, as JSON
 	size  int            // their sum
+
+	due *wantedStatus // to queue with the run, or nil
 }
 
 // caches keep what was used last. A state is used only by the transaction that has locked its run in the database. The

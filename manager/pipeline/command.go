@@ -151,7 +151,11 @@ func (s *Service) openStage(ctx context.Context, m store.Message, c *engine.Comm
 	if err != nil {
 		return err
 	}
-	request, target, err := s.table.Stage(steps.Info{
+	table, err := s.tableFor(ctx, m.Account)
+	if err != nil {
+		return err
+	}
+	request, target, err := table.Stage(steps.Info{
 		Stage: id, Account: m.Account, Run: m.Run, Number: run.Number, Codebase: doc.Run.Codebase, User: doc.Run.User,
 		Triggered: doc.Run.TriggerType != "" && doc.Run.TriggerType != "MANUAL",
 	}, c.Open)
@@ -216,11 +220,15 @@ func (s *Service) appendSteps(ctx context.Context, m store.Message, c *engine.Co
 	if err := json.Unmarshal(tracked.Target, &target); err != nil {
 		return broken("decoding the target of stage %s: %w", id, err)
 	}
+	table, err := s.tableFor(ctx, m.Account)
+	if err != nil {
+		return err
+	}
 	var requests []api.StepRequest
 	var rows []store.Step
 	var failed []engine.Event
 	for _, step := range c.Steps {
-		request, err := s.table.Step(target, step)
+		request, err := table.Step(target, step)
 		if err != nil {
 			failed = append(failed, failedStep(step, engine.FailureConfiguration, err))
 			continue

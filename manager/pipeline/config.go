@@ -84,6 +84,9 @@ type Config struct {
 	// Keys encrypt the secrets of webhooks in the database: random bytes, 16 or more each. The first key encrypts, and
 	// all of them decrypt. All services on one database need the same keys. Without keys, the service refuses webhooks.
 	Keys [][]byte
+	// PageURL is the address of the page, for example https://manager.example.com. The statuses of commits link to the runs
+	// there. Empty means no links.
+	PageURL string
 	// Retention is how long ended runs, and ended stages without a run, are kept. Defaults to 90
 	// days.
 	Retention time.Duration

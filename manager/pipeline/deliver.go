@@ -144,6 +144,9 @@ func (t *runTurn) save(tx *store.Tx) error {
 	if err := tx.Save(t.live.run, nodes); err != nil {
 		return err
 	}
+	if err := t.live.queueStatus(tx); err != nil {
+		return err
+	}
 	return send(tx, t.live.run, t.commands)
 }
 
@@ -156,6 +159,9 @@ type facts struct {
 	// Stored and StoredVersion are the stored pipeline that the run was started with.
 	Stored        string `json:"stored,omitempty"`
 	StoredVersion int64  `json:"stored_version,omitempty"`
+	// Commit is where the state of the run is reported, and Reported the last state that was queued for it.
+	Commit   *commitTarget `json:"commit,omitempty"`
+	Reported string        `json:"reported,omitempty"`
 }
 
 // summarise copies the status of the pipeline to the run.
@@ -173,6 +179,7 @@ func (l *liveRun) summarise() error {
 		}
 	}
 	f.Reason = root.Reason
+	l.due = f.report(l.run)
 	return l.setFacts(f)
 }
 

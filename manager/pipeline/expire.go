@@ -20,6 +20,9 @@ func (s *Service) expire(ctx context.Context) error {
 	if err := s.store.ForgetDeliveries(ctx, before); err != nil {
 		return err
 	}
+	if err := s.store.ForgetStatuses(ctx, before); err != nil {
+		return err
+	}
 	if s.cfg.MaxHistory >= 0 {
 		excess, err := s.store.Excess(ctx, s.cfg.MaxHistory)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
 
 // RenewBefore renews the leases that were last renewed before a time.
@@ -52,3 +53,25 @@ func (f *Feed) Add(e api.Event) { f.add(e) }
 
 // Reopened returns how often the stream was ended to be opened again.
 func (f *Feed) Reopened() int { return f.reopened }
+
+// SyncSources writes the perpetual tasks of the sources that are due at a time.
+func (s *Service) SyncSources(ctx context.Context, at time.Time) error { return s.syncSources(ctx, at) }
+
+// StartArrivals starts the runs of the events of sources that are due at a time.
+func (s *Service) StartArrivals(ctx context.Context, at time.Time) error {
+	return s.startArrivals(ctx, at)
+}
+
+// DeliverStatuses looks at the statuses of commits that are due at a time.
+func (s *Service) DeliverStatuses(ctx context.Context, at time.Time) error {
+	return s.deliverStatuses(ctx, at)
+}
+
+// QueueStatus queues a state of a run for a commit, as a change of the run does.
+func (s *Service) QueueStatus(ctx context.Context, account, run string, began time.Time, commit, connector, state string) error {
+	target := commitTarget{Provider: "github", Connector: connector, Server: "https://forge.invalid", Repository: "a/b", Commit: commit, Context: "c"}
+	return s.store.Update(ctx, func(tx *store.Tx) error {
+		live := liveRun{run: &store.Run{Account: account, ID: run, Created: began}, due: &wantedStatus{target: target, state: state}}
+		return live.queueStatus(tx)
+	})
+}

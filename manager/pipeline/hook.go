@@ -12,6 +12,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/delegate-io/dlite/internal/source"
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
@@ -156,9 +157,9 @@ func (t *savedTrigger) ignores(e *trigger.Event) string {
 	switch {
 	case !matches:
 		return "the trigger does not start for this event"
-	case byTag && !trigger.Match(t.Tags, e.Tag):
+	case byTag && !source.Match(t.Tags, e.Tag):
 		return "the tag does not match tags"
-	case !byTag && !trigger.Match(t.Branches, e.Branch):
+	case !byTag && !source.Match(t.Branches, e.Branch):
 		return "the branch does not match branches"
 	case e.Foreign && !t.Forks:
 		return "the change may come from another repository, and forks is not set"

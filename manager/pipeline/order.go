@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -109,6 +110,10 @@ func (s *Service) Again(ctx context.Context, account, id string, o api.Order) (a
 		Cause: head.Cause, User: by, Email: email, Branch: head.Branch, Trigger: doc.Run.Trigger, Codebase: doc.Run.Codebase,
 		Variables: doc.Run.Variables, Labels: previous.Labels,
 	}}
+	var f facts
+	if err := json.Unmarshal(head.State, &f); err == nil && f.Commit != nil && f.Commit.Connector != "" {
+		req.again, req.CommitStatus = true, &api.CommitStatus{Connector: f.Commit.Connector, Context: f.Commit.Context}
+	}
 	if hold := doc.Run.HoldFailed; hold > 0 {
 		req.HoldFailed = strconv.FormatInt(int64(hold/time.Second), 10) + "s"
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -46,6 +47,10 @@ type Remote struct {
 type remoteAccount struct {
 	client *api.Client
 	feed   *remoteFeed
+
+	mu         sync.Mutex
+	connectors []api.Connector // guarded by mu
+	asked      time.Time       // guarded by mu
 }
 
 var _ Manager = (*Remote)(nil)
@@ -80,7 +85,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 		case err != nil:
 			return nil, errors.New("the address of the manager is not valid: use the form https://host:port")
 		}
-		r.accounts[id] = &remoteAccount{client, feed}
+		r.accounts[id] = &remoteAccount{client: client, feed: feed}
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r, nil

@@ -17,13 +17,15 @@ const (
 type report struct {
 	Tests    *api.TestSummary `json:"tests,omitempty"`
 	Artifact []byte           `json:"artifact,omitempty"`
+	// ArtifactBytes is the size of an artifact file that is left out.
+	ArtifactBytes int `json:"artifact_bytes,omitempty"`
 }
 
 // reportOf returns the report of a step that has ended, or nil.
 func reportOf(part *api.StepState) json.RawMessage {
 	r := report{Artifact: part.Artifact}
 	if len(r.Artifact) > maxReportArtifact {
-		r.Artifact = nil
+		r.Artifact, r.ArtifactBytes = nil, len(r.Artifact)
 	}
 	if part.Tests != nil {
 		sum := *part.Tests
@@ -36,7 +38,7 @@ func reportOf(part *api.StepState) json.RawMessage {
 		}
 		r.Tests = &sum
 	}
-	if r.Tests == nil && r.Artifact == nil {
+	if r.Tests == nil && len(part.Artifact) == 0 {
 		return nil
 	}
 	text, err := json.Marshal(r)
@@ -46,11 +48,10 @@ func reportOf(part *api.StepState) json.RawMessage {
 	return text
 }
 
-// readReport returns the members of a report.
-func readReport(text json.RawMessage) (*api.TestSummary, []byte) {
-	var r report
-	if len(text) == 0 || json.Unmarshal(text, &r) != nil {
-		return nil, nil
+// readReport returns a report, which is empty for a step without one.
+func readReport(text json.RawMessage) (r report) {
+	if len(text) > 0 && json.Unmarshal(text, &r) != nil {
+		return report{}
 	}
-	return r.Tests, r.Artifact
+	return r
 }

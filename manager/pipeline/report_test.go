@@ -45,6 +45,7 @@ func TestTheReportsOfAStepAreKept(t *testing.T) {
 			found++
 			assert.Nil(t, n.Tests)
 			assert.Nil(t, n.Artifact, "it is too large for the run")
+			assert.Equal(t, 5000, n.ArtifactBytes)
 		}
 	}
 	assert.Equal(t, 2, found)

@@ -43,7 +43,8 @@ func nodeOf(run string, n *engine.Node) api.Node {
 		Outputs: n.Outputs, Retries: n.Retries, CreatedAt: n.CreatedAt, StartedAt: n.StartedAt, EndedAt: n.EndedAt, Due: n.Due,
 		Matrix: n.Matrix, LogKey: logKey(run, n, n.Number, n.Attempt, n.StageAttempt),
 	}
-	node.Tests, node.Artifact = readReport(n.Report)
+	r := readReport(n.Report)
+	node.Tests, node.Artifact, node.ArtifactBytes = r.Tests, r.Artifact, r.ArtifactBytes
 	for _, v := range n.Values {
 		node.Values = append(node.Values, api.NodeValue(v))
 	}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/delegate-io/dlite/internal/source"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/store"
 )
@@ -40,6 +41,7 @@ type Service struct {
 	logStreams map[string]int               // streams of logs by account
 	runFeeds   map[string]map[*runFeed]bool // by account
 	newest     map[string]*newestRuns       // by account
+	holds      map[runKey]time.Time         // of statuses, by account and connector
 }
 
 // watch is a run that callers wait for. The mutex of the service guards it.
@@ -66,7 +68,7 @@ func New(ctx context.Context, cfg Config) (*Service, error) {
 	}
 	s := &Service{
 		cfg: cfg, store: st, table: table, changed: map[runKey]*watch{}, owner: newOwner(), finished: make(chan store.Message, queued), counts: newCounts(), logStreams: map[string]int{},
-		runFeeds: map[string]map[*runFeed]bool{}, newest: map[string]*newestRuns{},
+		runFeeds: map[string]map[*runFeed]bool{}, newest: map[string]*newestRuns{}, holds: map[runKey]time.Time{},
 		queues: map[string]*queue{topicEvents: newQueue(), topicCommands: newQueue()},
 	}
 	if err := s.openStreams(ctx); err != nil {
@@ -96,6 +98,19 @@ func (s *Service) start(ctx context.Context) {
 	s.loops.Go(func() {
 		s.every(ctx, time.Second, func(ctx context.Context) error { return s.fireDue(ctx, time.Now()) })
 	})
+	s.loops.Go(func() {
+		s.every(ctx, time.Second, func(ctx context.Context) error { return s.deliverStatuses(ctx, time.Now()) })
+	})
+	if m, ok := s.cfg.Manager.(perpetuals); ok {
+		for _, taskType := range []string{source.TypeGit, source.TypeRegistry} {
+			s.loops.Go(func() { s.consumeSources(ctx, m, taskType) })
+		}
+		s.loops.Go(func() {
+			s.every(ctx, time.Second, func(ctx context.Context) error {
+				return errors.Join(s.syncSources(ctx, time.Now()), s.startArrivals(ctx, time.Now()))
+			})
+		})
+	}
 }
 
 // Close ends the service's work at once. Runs continue when a service with the same database

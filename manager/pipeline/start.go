@@ -30,6 +30,8 @@ type request struct {
 	// sets are all input sets of a request for a stored pipeline, and stored is its version.
 	sets   []Source
 	stored int64
+	// again reports that the commit status was copied from an earlier run.
+	again bool
 }
 
 // mostLabels bounds the labels of a run, and of a filter.
@@ -39,7 +41,7 @@ const mostLabels = 20
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
 
 // causes are the values of api.RunRequest.Cause.
-var causes = map[string]bool{"": true, "MANUAL": true, "WEBHOOK": true, "WEBHOOK_CUSTOM": true, "SCHEDULER_CRON": true}
+var causes = map[string]bool{"": true, "MANUAL": true, "WEBHOOK": true, "WEBHOOK_CUSTOM": true, "SCHEDULER_CRON": true, "ARTIFACT": true}
 
 func (r *request) check() error {
 	const mostText = 256
@@ -49,7 +51,7 @@ func (r *request) check() error {
 	case strings.TrimSpace(r.YAML) == "":
 		return fmt.Errorf("%w: yaml is empty", ErrInvalid)
 	case !causes[r.Cause]:
-		return fmt.Errorf("%w: cause is %q: use MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON", ErrInvalid, r.Cause)
+		return fmt.Errorf("%w: cause is %q: use MANUAL, WEBHOOK, WEBHOOK_CUSTOM, SCHEDULER_CRON or ARTIFACT", ErrInvalid, r.Cause)
 	case len(r.Labels) > mostLabels:
 		return fmt.Errorf("%w: labels has %d members; it may have %d", ErrInvalid, len(r.Labels), mostLabels)
 	}
@@ -119,11 +121,11 @@ func (s *Service) startRun(ctx context.Context, account string, req *request) (a
 
 // started keeps the state of a run whose transaction has committed.
 func (s *Service) started(live *preparedRun) {
-	s.cache.keep(&live.liveRun)
-	s.counts.start(live.run.Account)
 	run := *live.run // the cache's run changes
+	s.cache.keep(&live.liveRun)
+	s.counts.start(run.Account)
 	s.announceChange(&run)
-	s.cfg.Logger.Info().Str("account", live.run.Account).Str("run", live.run.ID).Str("pipeline", live.run.Pipeline).Int64("number", live.run.Number).Msg("run started")
+	s.cfg.Logger.Info().Str("account", run.Account).Str("run", run.ID).Str("pipeline", run.Pipeline).Int64("number", run.Number).Msg("run started")
 }
 
 // create writes a new run with its first commands. It fails with [store.ErrExists] if the account has a run with the
@@ -161,6 +163,9 @@ func (p *preparedRun) create(tx *store.Tx) error {
 		p.count(n)
 	}
 	if err := tx.Create(p.run, nodes); err != nil {
+		return err
+	}
+	if err := p.queueStatus(tx); err != nil {
 		return err
 	}
 	return send(tx, p.run, commands)
@@ -222,22 +227,35 @@ func (s *Service) prepare(ctx context.Context, account string, req *request) (*p
 		return nil, err
 	}
 	doc.Run.Stages = selected
-	s.nameRepository(&doc.Run, p)
+	s.nameRepository(ctx, &doc.Run, p)
 	run := &store.Run{
 		Account: account, ID: id, Pipeline: p.Identifier, Branch: req.Branch, Cause: cause, Created: now, Labels: req.Labels,
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
 	live := &preparedRun{liveRun: liveRun{run: run, machine: read.machine}, doc: doc, pipeline: p, maxActive: s.cfg.MaxActive}
-	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored})
+	target, err := s.commitTarget(account, req.CommitStatus, p.Identifier, &doc.Run)
+	switch {
+	case err == nil:
+	case req.Trigger == nil && !req.again:
+		return nil, err
+	default: // the run of a trigger, or a repeated one, is worth more than its status
+		s.cfg.Logger.Error().Err(err).Str("account", account).Str("run", id).Msg("the state of a run is not reported to its Git provider")
+		target = &commitTarget{Context: req.CommitStatus.Context, Problem: clip(err.Error(), mostReason)}
+	}
+	return live, live.setFacts(facts{Name: p.Name, User: req.User, Labels: req.Labels, Stored: req.Pipeline, StoredVersion: req.stored, Commit: target})
 }
 
 // nameRepository sets codebase.repoUrl of a run that was started without it.
-func (s *Service) nameRepository(run *engine.Run, p *definition.Pipeline) {
+func (s *Service) nameRepository(ctx context.Context, run *engine.Run, p *definition.Pipeline) {
 	c := p.Codebase
 	if c == nil || run.Codebase["repoUrl"] != nil || c.Connector.Dynamic() || c.Repository.Dynamic() {
 		return
 	}
-	if address := s.table.RepositoryURL(c.Connector.Text(), c.Repository.Text()); address != "" {
+	table, err := s.tableFor(ctx, run.Account)
+	if err != nil {
+		return // a run starts without its manager too
+	}
+	if address := table.RepositoryURL(c.Connector.Text(), c.Repository.Text()); address != "" {
 		values := maps.Clone(run.Codebase)
 		if values == nil {
 			values = engine.Values{}
@@ -281,7 +299,11 @@ func (s *Service) Run(ctx context.Context, account, id string) (api.Run, error) 
 	if err != nil {
 		return api.Run{}, err
 	}
-	return s.tree(ctx, row, nodes)
+	run, err := s.tree(ctx, row, nodes)
+	if err == nil {
+		run.Statuses, err = s.reported(ctx, row)
+	}
+	return run, err
 }
 
 // tree returns the API's form of a run with its nodes.

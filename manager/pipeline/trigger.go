@@ -16,8 +16,10 @@ import (
 
 // The values of api.Trigger.Kind.
 const (
-	webhookTrigger = "webhook"
-	cronTrigger    = "cron"
+	webhookTrigger  = "webhook"
+	cronTrigger     = "cron"
+	gitTrigger      = "git"
+	registryTrigger = "registry"
 )
 
 const (
@@ -55,6 +57,19 @@ func (s *Service) SetTrigger(ctx context.Context, account string, t api.Trigger)
 	if err := s.sealSecret(account, &saved); err != nil {
 		return api.Trigger{}, err
 	}
+	if t.CommitStatus != nil {
+		if _, err := s.statusConnector(account, t.CommitStatus); err != nil {
+			return api.Trigger{}, err
+		}
+	}
+	if isSource(t.Kind) {
+		if _, err := s.sourceManager(); err != nil {
+			return api.Trigger{}, err
+		}
+		if _, err := s.sourceTask(account, &saved); err != nil {
+			return api.Trigger{}, err
+		}
+	}
 	object := &store.Object{Account: account, Kind: kindTrigger, ID: t.ID, Updated: now()}
 	if t.Kind == cronTrigger && !t.Disabled {
 		next, err := saved.after(object.Updated)
@@ -70,8 +85,14 @@ func (s *Service) SetTrigger(ctx context.Context, account string, t api.Trigger)
 		if err := expectVersion(tx, object, wanted); err != nil {
 			return err
 		}
-		if err := saved.keep(tx, object); err != nil {
+		had, err := saved.keep(tx, object)
+		if err != nil {
 			return err
+		}
+		if isSource(t.Kind) || isSource(had) {
+			if err := touchSource(tx, account, t.ID); err != nil {
+				return err
+			}
 		}
 		data, err := json.Marshal(saved)
 		if err != nil {
@@ -108,30 +129,30 @@ func (s *Service) sealSecret(account string, t *savedTrigger) error {
 // owner identifies a trigger for which a secret is sealed. Ids have no slash.
 func owner(account, id string) string { return account + "/" + id }
 
-// keep takes over the secret and the results of the present trigger, if there is one.
-func (t *savedTrigger) keep(tx *store.Tx, o *store.Object) error {
+// keep takes over the secret and the results of the present trigger, if there is one, and returns its kind.
+func (t *savedTrigger) keep(tx *store.Tx, o *store.Object) (kind string, err error) {
 	old, err := tx.Object(o.Account, o.Kind, o.ID)
 	var present savedTrigger
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 	case err != nil:
-		return err
+		return "", err
 	default:
 		if err := json.Unmarshal(old.Data, &present); err != nil {
-			return fmt.Errorf("decoding trigger %s: %w", o.ID, err)
+			return "", fmt.Errorf("decoding trigger %s: %w", o.ID, err)
 		}
 	}
 	t.Last, t.LastRun, t.LastError = present.Last, present.LastRun, present.LastError
 	if t.Kind != webhookTrigger {
-		return nil
+		return present.Kind, nil
 	}
 	if len(t.Sealed) == 0 {
 		t.Sealed = present.Sealed
 	}
 	if len(t.Sealed) == 0 {
-		return fmt.Errorf("%w: secret is missing: a webhook needs one, like those that `openssl rand -hex 32` prints", ErrInvalid)
+		return "", fmt.Errorf("%w: secret is missing: a webhook needs one, like those that `openssl rand -hex 32` prints", ErrInvalid)
 	}
-	return nil
+	return present.Kind, nil
 }
 
 // check checks the fields of a trigger on their own.
@@ -143,6 +164,12 @@ func (t *savedTrigger) check() error {
 		return fmt.Errorf("%w: pipeline is empty: set the id of a stored pipeline", ErrInvalid)
 	case t.Labels["trigger"] != "" && t.Labels["trigger"] != t.ID:
 		return fmt.Errorf("%w: labels.trigger: the service sets it", ErrInvalid)
+	}
+	if t.CommitStatus != nil && (t.Kind == cronTrigger || t.Kind == registryTrigger || t.Provider == string(trigger.Custom)) {
+		return fmt.Errorf("%w: commit_status is for webhooks of Git providers and the kind git", ErrInvalid)
+	}
+	if t.Source != nil && !isSource(t.Kind) {
+		return fmt.Errorf("%w: source is for the kinds git and registry", ErrInvalid)
 	}
 	switch t.Kind {
 	case webhookTrigger:
@@ -156,8 +183,13 @@ func (t *savedTrigger) check() error {
 		}
 		_, err := t.after(time.Now())
 		return err
+	case gitTrigger, registryTrigger:
+		if err := t.checkSource(); err != nil {
+			return err
+		}
+		return t.checkPatterns()
 	}
-	return fmt.Errorf("%w: kind is %q: use webhook or cron", ErrInvalid, t.Kind)
+	return fmt.Errorf("%w: kind is %q: use webhook, cron, git or registry", ErrInvalid, t.Kind)
 }
 
 func (t *savedTrigger) checkWebhook() error {
@@ -178,6 +210,10 @@ func (t *savedTrigger) checkWebhook() error {
 			return fmt.Errorf("%w: events[%d].%w", ErrInvalid, i, err)
 		}
 	}
+	return t.checkPatterns()
+}
+
+func (t *savedTrigger) checkPatterns() error {
 	for name, patterns := range map[string][]string{"branches": t.Branches, "tags": t.Tags} {
 		if len(patterns) > mostPatterns {
 			return fmt.Errorf("%w: %s has %d patterns; it may have %d", ErrInvalid, name, len(patterns), mostPatterns)
@@ -244,5 +280,24 @@ func (s *Service) Triggers(ctx context.Context, account, after string) (page []a
 
 // DeleteTrigger removes a trigger with its secret. Its runs continue. It fails with [ErrNotFound].
 func (s *Service) DeleteTrigger(ctx context.Context, account, id string) error {
-	return s.deleteObject(ctx, account, kindTrigger, id)
+	if !runName.MatchString(id) {
+		return fmt.Errorf("%s %q: %w", kindTrigger, id, ErrNotFound)
+	}
+	err := s.store.Update(ctx, func(tx *store.Tx) error {
+		o, err := tx.Object(account, kindTrigger, id)
+		if err != nil {
+			return err
+		}
+		var t savedTrigger
+		if json.Unmarshal(o.Data, &t) == nil && isSource(t.Kind) {
+			if err := touchSource(tx, account, id); err != nil {
+				return err
+			}
+		}
+		return tx.Delete(account, kindTrigger, id)
+	})
+	if errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("%s %s: %w", kindTrigger, id, ErrNotFound)
+	}
+	return err
 }

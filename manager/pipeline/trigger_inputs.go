@@ -65,7 +65,7 @@ func (t *savedTrigger) checkInput(text string) error {
 func (t *savedTrigger) request() request {
 	labels := map[string]string{"trigger": t.ID}
 	maps.Copy(labels, t.Labels)
-	return request{RunRequest: api.RunRequest{Pipeline: t.Pipeline, InputSetNames: t.InputSetNames, Inputs: t.Inputs, Stages: t.Stages, Labels: labels}}
+	return request{RunRequest: api.RunRequest{Pipeline: t.Pipeline, InputSetNames: t.InputSetNames, Inputs: t.Inputs, Stages: t.Stages, Labels: labels, CommitStatus: t.CommitStatus}}
 }
 
 // checkValues checks the values that the inputs of a trigger have in a run against what the pipeline permits. The

@@ -69,7 +69,7 @@ func TestBadTriggersAreRefusedWithTheField(t *testing.T) {
 	store(t, s, "hello", hello, nil)
 	store(t, s, "echo", echo, nil)
 	for _, test := range []struct{ body, want string }{
-		{`{"kind":"x","pipeline":"hello"}`, "use webhook or cron"},
+		{`{"kind":"x","pipeline":"hello"}`, "use webhook, cron, git or registry"},
 		{`{"kind":"cron","cron":"* * * * *"}`, "pipeline is empty"},
 		{`{"kind":"cron","cron":"* * * * *","pipeline":"none"}`, "no stored pipeline"},
 		{`{"kind":"cron","cron":"* * *","pipeline":"hello"}`, "cron \\\"* * *\\\""},

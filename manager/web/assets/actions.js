@@ -46,6 +46,12 @@ export function actions(ctx, model, reopen) {
     if (answer) await send('answer', { node: n.path, answer: { action: answer.action, comment: answer.comment || undefined } });
   }
 
+  /** @param {string} node */
+  async function fail(node) {
+    const answer = await ask({ title: t.run.failTitle, text: t.run.failText, fields: [{ name: 'comment', label: t.run.comment }], go: t.run.fail, danger: true });
+    if (answer) await send('answer', { node, answer: { action: 'MarkAsFailure', comment: answer.comment || undefined } });
+  }
+
   /** @param {any} n */
   async function give(n) {
     const answer = await ask({ title: t.run.answerTitle, text: n.reason, fields: (n.inputs || []).map(fieldOf), go: t.run.send });
@@ -72,6 +78,7 @@ export function actions(ctx, model, reopen) {
       waits && n.status === 'APPROVAL_WAITING' ? [button(t.run.approve, () => approval(n, true), 'primary'), button(t.run.reject, () => approval(n, false))] : null,
       waits && n.status === 'INTERVENTION_WAITING' ? button(t.run.answer, () => decide(n), 'primary') : null,
       waits && n.status === 'INPUT_WAITING' ? button(t.run.answer, () => give(n), 'primary') : null,
+      n.kind === 'step' && n.status === 'RUNNING' && n.type !== 'Background' ? button(t.run.fail, () => fail(n.path)) : null,
       top ? button(t.run.retryHere, () => retry(top.path)) : null,
       !over && n.kind !== 'pipeline' && !ended(n.status) ? button(t.run.abort, () => abort(n.path)) : null);
   } };

@@ -22,7 +22,7 @@ export function details(model) {
       n.values && n.values.length ? section(w.values, pairs(n.values.map(v => [v.name, v.value]))) : null,
       n.outputs && Object.keys(n.outputs).length ? section(w.outputs, pairs(Object.entries(n.outputs))) : null,
       n.tests ? section(w.tests, tests(n.tests)) : null,
-      n.artifact ? section(w.artifact, artifact(n.artifact)) : null,
+      n.artifact || n.artifact_bytes ? section(w.artifact, artifact(n)) : null,
       n.past && n.past.length ? section(w.attempts, h('table', { class: 'data' }, header([w.attempt, w.status, w.reason, w.began, w.finished]),
         h('tbody', {}, n.past.map(p => h('tr', {}, h('td', {}, p.attempt), h('td', {}, badge(p.status).el), h('td', {}, p.reason || ''), h('td', {}, clock(ms(p.started_at))), h('td', {}, span(ms(p.ended_at) - ms(p.started_at)))))))) : null,
       n.evaluated && n.evaluated.length ? section(w.evaluated, expressionTable(n.evaluated)) : null);
@@ -50,9 +50,9 @@ export function results(model, href) {
     set(el, { hidden: !on });
     if (!on || version === model.version) return;
     version = model.version;
-    const all = model.ordered().filter(n => n.tests || n.artifact);
+    const all = model.ordered().filter(n => n.tests || n.artifact || n.artifact_bytes);
     fill(el, all.length ? all.map(n => h('section', {}, h('h2', {}, h('a', { href: href(n) }, placeOf(model, n))),
-      n.tests ? tests(n.tests) : null, n.artifact ? artifact(n.artifact) : null)) : h('p', { class: 'sub' }, t.run.noResults));
+      n.tests ? tests(n.tests) : null, n.artifact || n.artifact_bytes ? artifact(n) : null)) : h('p', { class: 'sub' }, t.run.noResults));
   } };
 }
 
@@ -72,9 +72,10 @@ function tests(all) {
     (all.problems || []).map((/** @type {string} */ p) => h('p', { class: 'warn' }, p)));
 }
 
-/** What a step has published, in the form that plugins write, or its text. @param {string} base64 */
-function artifact(base64) {
-  const text = decoded(base64);
+/** What a step has published, in the form that plugins write, or its text. @param {any} n */
+function artifact(n) {
+  if (n.artifact_bytes) return h('p', { class: 'sub' }, t.run.largeArtifact(n.artifact_bytes));
+  const text = decoded(n.artifact);
   const list = published(text);
   return list.length ? h('ul', { class: 'results' }, list.map(item => h('li', {}, h('code', {}, item))))
     : h('pre', { class: 'yaml', tabindex: 0, 'aria-label': t.run.artifact }, text);

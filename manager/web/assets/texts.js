@@ -48,6 +48,8 @@ export const t = {
     stages: 'Stages', steps: 'Steps', logs: 'All logs', details: 'Details', log: 'Log', timeline: 'Timeline', expressions: 'Expressions', yaml: 'YAML', inputs: 'Inputs', inputsGiven: 'At the start', inputsAsked: 'While the run was running', notGiven: 'not answered yet', noInputs: 'The run has no inputs.', parts: 'Parts of the run',
     views: 'Views of the run', panel: 'Views of the part', choose: 'Choose a part of the run to see its log and the reason of its status.', nothing: 'Nothing has started yet.',
     noLog: 'This part has no log: the steps below it have.', noStart: 'The step has not started, so it has no log.',
+    fail: 'Mark as failed', failTitle: 'Mark the step as failed?', failText: 'The step is ended. Its failure strategies decide what follows.',
+    largeArtifact: (/** @type {number} */ n) => `The artifact file has ${n.toLocaleString('en')} bytes, which is too large for the run. The stage at the manager has it.`,
     results: 'Tests and artifacts', noResults: 'No step has reported tests or artifacts.', moreTests: (/** @type {number} */ n) => `${n.toLocaleString('en')} more: the stage at the manager, and the reports, have them.`,
     testSum: (/** @type {any} */ s) => [many(s.total || 0, 'test', 'tests'), s.failed ? `${s.failed} failed` : '', s.errors ? many(s.errors, 'error', 'errors') : '', `${s.passed || 0} passed`, s.skipped ? `${s.skipped} skipped` : ''].filter(Boolean).join(' · '),
     tests: 'Tests', artifact: 'Artifacts', reason: 'Reason', values: 'Values that decided', outputs: 'Outputs', attempts: 'Earlier attempts', attempt: 'Attempt', matrix: 'Matrix', kind: 'Kind of failure',

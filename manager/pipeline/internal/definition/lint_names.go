@@ -41,7 +41,40 @@ func (l *linter) reference(n *Node, ref expression.Reference, c *context) {
 		l.stepName(at, parts[2:], ref, c)
 	case parts[0] == "steps" && len(parts) > 1:
 		l.stepName(at, parts[1:], ref, c)
+	default:
+		l.rootName(at, parts[0], c)
 	}
+}
+
+// Roots are the first names of expressions that have a meaning at every place of a pipeline.
+var Roots = [...]string{
+	"account", "codebase", "eventPayload", "execution", "exportedVariables", "matrix", "org", "pipeline", "project", "repeat",
+	"stage", "stages", "step", "stepGroup", "steps", "strategy", "trigger", "variable", "variables",
+	"OnPipelineSuccess", "OnPipelineFailure", "OnStageSuccess", "OnStageFailure", "Always",
+}
+
+// NullRoots are names that belong to stages of other types. They are null.
+var NullRoots = [...]string{
+	"env", "infra", "service", "artifact", "artifacts", "manifest", "serviceVariables", "approval", "notification", "shell",
+}
+
+// rootName checks the first name of an expression: one with a meaning everywhere, a stage, or a
+// step or group around the place.
+func (l *linter) rootName(at spot, name string, c *context) {
+	if text, _ := value(at.node).(string); at.offset > 0 && at.offset <= len(text) && text[at.offset-1] == '-' {
+		return // the warning about the hyphen is enough
+	}
+	if slices.Contains(Roots[:], name) || slices.Contains(NullRoots[:], name) || l.stages[name] != nil || l.loopedStage(name) != nil {
+		return
+	}
+	known := append(slices.Collect(maps.Keys(l.stages)), Roots[:]...)
+	for _, level := range c.levels {
+		if find(level, name) != nil {
+			return
+		}
+		known = slices.AppendSeq(known, maps.Keys(level))
+	}
+	l.warnAt(at, "unknown-name", fmt.Sprintf("nothing has the name %s here", quote(name)), l.suggest(name, known))
 }
 
 // isSecret reports whether a name is a variable of the type Secret.

@@ -73,7 +73,7 @@ func TestLintFindsNothingInACarefulPipeline(t *testing.T) {
 		"CONDITION":      `<+codebase.branch> == "main" || <+execution.steps.first.status> == "FAILED"`,
 		"SCRIPT":         `echo <+pipeline.variables.tag> <+matrix.go> <+matrix.axis> <+matrix.get("os-name")> <+execution.steps.group.steps.inner.status>`,
 		"ENVIRONMENT":    `<+codebase.commitMessage> <+secrets.getValue('x')> <+variables.key>`,
-		"LAST":           `<+pipeline.stages.build.spec.execution.steps.group.steps.inner.status> <+pipeline.stages.build_0_0.spec.execution.steps.second_1.status> <+steps.gone.status ?? 'no'>`,
+		"LAST":           `<+pipeline.stages.build.spec.execution.steps.group.steps.inner.status> <+pipeline.stages.build_0_0.spec.execution.steps.second_1.status> <+steps.gone.status ?? 'no'> <+build.variables.x> <+last.status> <+gone ?? 'no'> <+build_0_0.status> <+infra.name ?? 'none'>`,
 		"STAGECONDITION": `<+pipeline.variables.tag> =^ 'v'`,
 	} {
 		require.Empty(t, lint(t, place, text), place)
@@ -107,6 +107,9 @@ func TestLintWarnsOfEachUsualMistake(t *testing.T) {
 		"later step":                  {"SCRIPT", `<+steps.third.status>`, "later-step"},
 		"unknown variable":            {"SCRIPT", `<+pipeline.variables.tga>`, "did you mean tag?"},
 		"unknown axis":                {"SCRIPT", `<+matrix.gp>`, "did you mean go?"},
+		"unknown name":                {"LAST", `<+Release.variables.TAG>`, "nothing has the name \"Release\" here"},
+		"misspelt name":               {"SCRIPT", `<+pipelnie.name>`, "did you mean pipeline?"},
+		"step of another stage alone": {"LAST", `<+first.status>`, "unknown-name"},
 		"axis outside of a matrix":    {"LAST", `<+matrix.go>`, "stands outside of a matrix"},
 		"unfinished expression":       {"SCRIPT", `<+pipeline.name`, "unfinished-expression"},
 		"bad expression":              {"SCRIPT", `<+pipeline.name ==>`, "bad-expression"},

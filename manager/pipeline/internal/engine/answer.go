@@ -52,6 +52,9 @@ func (t *turn) abort(n *Node, e *Event) error {
 
 // answer passes an answer to a node that waits for it.
 func (t *turn) answer(n *Node, e *Event) error {
+	if n.Status == Running && n.Kind == StepNode && e.Answer.Action == actionMarkAsFailure {
+		return t.markFailed(n, e)
+	}
 	if n.Waits == "" {
 		return refuse("%s does not wait for an answer: it is %s", n.Path, n.Status)
 	}
@@ -68,6 +71,23 @@ func (t *turn) answer(n *Node, e *Event) error {
 		n.Answered = clipName(e.By)
 		t.resolve(n, e.Answer.Action)
 	}
+	return nil
+}
+
+// markFailed ends a running step, which then fails with the error UserMarkedFailure.
+func (t *turn) markFailed(n *Node, e *Event) error {
+	if !n.Sent || t.element(n).step.Type == typeBackground {
+		return refuse("%s cannot be marked as failed: abort it", n.Path)
+	}
+	why := "marked as failed"
+	if e.By != "" {
+		why += " by " + clipName(e.By)
+	}
+	if e.Answer.Comment != "" {
+		why += ": " + e.Answer.Comment
+	}
+	n.FailureKind = FailureMarked
+	t.cancel(n, Failed, why)
 	return nil
 }
 

@@ -51,11 +51,14 @@ func (t *turn) abortStep(n *Node, why string) {
 }
 
 // cancelled reports whether a node above n is being ended, so that n cannot be retried.
-func (t *turn) cancelled(n *Node) bool {
+func (t *turn) cancelled(n *Node) bool { return t.ending(n) != nil }
+
+// ending returns the nearest node above n that is being ended, or nil.
+func (t *turn) ending(n *Node) *Node {
 	for p := t.parent(n); p != nil; p = t.parent(p) {
 		if p.Ending != "" {
-			return true
+			return p
 		}
 	}
-	return false
+	return nil
 }

@@ -42,6 +42,18 @@ func TestTheTimeoutOfAStepExpiresIt(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, w.started)
 }
 
+func TestAStepThatWaitsForAPersonAfterItsTimeoutCanBeAborted(t *testing.T) {
+	t.Parallel()
+	w := build(t, run("a", "timeout: 10m", strategies(on("Timeout", "{type: ManualIntervention, spec: {timeout: 1h, onTimeout: {action: {type: Ignore}}}}"))))
+	w.hold["a"] = true
+	w.begin().drain()
+	require.True(t, w.tick())
+	w.drain()
+	require.Equal(t, InterventionWaiting, w.step("a").Status)
+	require.NoError(t, w.apply(Event{Kind: Abort, Node: w.step("a").Path}))
+	assert.Equal(t, Aborted, w.step("a").Status)
+}
+
 func TestTheTimeoutOfAStageExpiresItsSteps(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, stage("build", run("a")+run("b", "when: {stageStatus: All}"), "timeout: 1h")+stage("next", run("c")))

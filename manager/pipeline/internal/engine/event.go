@@ -105,7 +105,8 @@ const (
 // Answer is an answer of a person. Which field counts depends on the status of the node.
 type Answer struct {
 	// Action answers INTERVENTION_WAITING: Retry, Ignore, MarkAsSuccess, MarkAsFailure, Abort,
-	// StageRollback, PipelineRollback or RetryStepGroup.
+	// StageRollback, PipelineRollback or RetryStepGroup. MarkAsFailure also ends a step that
+	// is RUNNING, which then fails with the error UserMarkedFailure.
 	Action string `json:"action,omitempty"`
 	// Approve answers APPROVAL_WAITING.
 	Approve bool `json:"approve,omitempty"`

@@ -74,7 +74,7 @@ func (t *turn) fail(n *Node, kind FailureKind, message string) {
 		return
 	}
 	action, level := t.strategyFor(n, errorsOf(kind))
-	if action == nil && n.Kind == StepNode && t.s.Run.HoldFailed > 0 {
+	if action == nil && n.Kind == StepNode && t.element(n).step.Type != typeBackground && t.s.Run.HoldFailed > 0 {
 		t.waitForPerson(n, t.s.Run.HoldFailed)
 		return
 	}

@@ -59,6 +59,19 @@ func (m *model) expire(n *modelNode) {
 	}
 }
 
+// find returns the node below c that was started last at a path, or nil.
+func find(c *modelNode, path string) (found *modelNode) {
+	if c.path == path {
+		found = c
+	}
+	for _, child := range c.children {
+		if n := find(child, path); n != nil {
+			found = n
+		}
+	}
+	return found
+}
+
 // abort ends what only waits. The rest ends when the manager says so.
 func (m *model) abort() {
 	m.aborted = true

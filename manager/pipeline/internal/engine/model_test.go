@@ -56,6 +56,7 @@ type modelNode struct {
 	blocked  bool // by a stage that did not succeed
 	up       bool // a background step that has started
 	expired  bool // the time-out of the group is over
+	marked   bool // as failed by a person, while it runs
 
 	// Of a container: the items that follow, the number of active nodes of the current item, and the function to call
 	// after the last item.
@@ -309,7 +310,11 @@ func (m *model) step(n *modelNode, done func()) {
 	delete(m.late, n.path)
 	m.results[n.path] = func(r Result) {
 		delete(m.results, n.path)
+		marked := n.marked
+		n.marked = false
 		switch {
+		case marked && !m.aborted && !m.expired(n):
+			m.failure(n, FailureMarked, done)
 		case m.expired(n):
 			m.end(n, Expired, true)
 			done()

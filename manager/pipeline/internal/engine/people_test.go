@@ -46,6 +46,36 @@ func TestAStepAsksForItsInputsWhenItsTurnComes(t *testing.T) {
 	assert.Equal(t, "hi", w.steps[w.step("b").Path].Spec["command"])
 }
 
+func TestARunningStepIsMarkedAsFailed(t *testing.T) {
+	t.Parallel()
+	mark := func(w *world, path string) error {
+		return w.apply(Event{Kind: Answered, Node: path, By: "ada", Answer: &Answer{Action: actionMarkAsFailure, Comment: "it hangs"}})
+	}
+	w := build(t, run("a", strategies(on("Timeout", "{type: Ignore}"), on("UserMarkedFailure", "{type: Retry, spec: {retryCount: 1, onRetryFailure: {action: {type: MarkAsFailure}}}}")))+run("b", "when: {stageStatus: Failure}"))
+	w.hold["a"] = true
+	w.begin().drain()
+	require.NoError(t, mark(w, w.step("a").Path))
+	assert.Equal(t, Cancelling, w.step("a").Status)
+	assert.Equal(t, AbortStep, w.commands[len(w.commands)-1].Kind)
+	var refused *RefusedError
+	require.ErrorAs(t, mark(w, w.step("a").Path), &refused, "it does not run any more")
+	w.drain()
+	assert.Equal(t, 2, w.step("a").Attempt)
+	require.NoError(t, mark(w, w.step("a").Path))
+	w.play()
+	assert.Equal(t, Failed, w.step("a").Status)
+	assert.Equal(t, FailureMarked, w.step("a").FailureKind)
+	assert.Contains(t, w.step("a").Reason, "marked as failed by ada: it hangs")
+	assert.Equal(t, []string{"a", "a", "b"}, w.started)
+	require.ErrorAs(t, mark(w, w.step("b").Path), &refused, "it has ended")
+
+	w = build(t, strings.Replace(run("back"), "type: Run", "type: Background", 1)+run("a"))
+	w.hold["a"] = true
+	w.begin().drain()
+	require.ErrorAs(t, mark(w, w.step("back").Path), &refused)
+	require.ErrorAs(t, mark(w, stagePath), &refused)
+}
+
 func TestAStrategyAsksForItsValues(t *testing.T) {
 	t.Parallel()
 	for matrix, answer := range map[string]string{

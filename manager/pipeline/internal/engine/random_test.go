@@ -318,6 +318,9 @@ func (c *contest) step() {
 	case draw < 15:
 		c.lose()
 		return
+	case draw < 17:
+		c.mark()
+		return
 	case len(c.model.held) > 0 && c.decisions < 20 && rapid.Bool().Draw(c.t, "decide"):
 		c.decisions++
 		c.decide()
@@ -360,6 +363,25 @@ func (c *contest) step() {
 			f()
 		}
 	}
+	c.compare()
+}
+
+// mark marks a running step as failed.
+func (c *contest) mark() {
+	var running []string
+	for path, n := range c.load().Nodes {
+		if n.Kind == StepNode && n.Status == Running && n.Sent && !find(c.model.root, path).background {
+			running = append(running, path)
+		}
+	}
+	if len(running) == 0 {
+		return
+	}
+	slices.Sort(running)
+	path := rapid.SampledFrom(running).Draw(c.t, "marked")
+	c.t.Logf("## mark %s", path)
+	require.True(c.t, c.apply(Event{Kind: Answered, Node: path, Answer: &Answer{Action: actionMarkAsFailure}}))
+	find(c.model.root, path).marked = true
 	c.compare()
 }
 

@@ -230,17 +230,20 @@ func (t *turn) texts(n *Node, path string, field *definition.Node) ([]string, er
 	return texts, nil
 }
 
-func (t *turn) variable(n *Node, v *definition.Variable) (Variable, error) {
-	raw := variableValue(n, v)
-	if raw == nil {
-		if v.Required {
-			return Variable{}, fmt.Errorf("%s: variables.%s: has no value", at(v.Position), v.Name)
+// variable renders a variable. One of the pipeline may be null, and is empty then, unless it is required.
+func (t *turn) variable(n *Node, v *definition.Variable, ofStage bool) (Variable, error) {
+	value := variableValue(n, v)
+	if value != nil {
+		var err error
+		if value, err = t.renderValue(n, "variables."+v.Name, value); err != nil {
+			return Variable{}, fmt.Errorf("%s: variables.%s: %w", at(v.Position), v.Name, err)
 		}
-		return Variable{Name: v.Name, Secret: v.Type == "Secret"}, nil
 	}
-	value, err := t.renderValue(n, "variables."+v.Name, raw)
-	if err != nil {
-		return Variable{}, fmt.Errorf("%s: variables.%s: %w", at(v.Position), v.Name, err)
+	if value == nil && v.Required {
+		return Variable{}, fmt.Errorf("%s: variables.%s: has no value", at(v.Position), v.Name)
+	}
+	if value == nil && ofStage {
+		return Variable{}, fmt.Errorf(`%s: variables.%s: the value is null, which a variable of a stage may not be: write "" for an empty text`, at(v.Position), v.Name)
 	}
 	return Variable{Name: v.Name, Value: text(value), Secret: v.Type == "Secret"}, nil
 }

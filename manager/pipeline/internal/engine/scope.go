@@ -16,16 +16,9 @@ type scope struct {
 	n *Node
 }
 
-// roots are the first names that have a meaning everywhere.
-var roots = [...]string{
-	"account", "codebase", "execution", "matrix", "org", "pipeline", "project", "repeat", "stage", "stages", "step", "stepGroup",
-	"steps", "strategy", "trigger", "variable", "variables", "OnPipelineSuccess", "OnPipelineFailure", "OnStageSuccess",
-	"OnStageFailure", "Always",
-}
-
 // Names returns the names that Lookup knows.
 func (s *scope) Names() []string {
-	names := slices.Clone(roots[:])
+	names := slices.Clone(definition.Roots[:])
 	for p := s.n; p != nil; p = s.t.parent(p) {
 		if e := s.t.element(p); p.Kind != StrategyNode && e != nil {
 			names = slices.AppendSeq(names, maps.Keys(e.byID))
@@ -70,12 +63,15 @@ func (s *scope) Lookup(name string) (any, bool) {
 		return s.loop(name)
 	case "exportedVariables":
 		return s.exportedObject(), true
-	case "env", "infra", "service", "artifact", "artifacts", "manifest", "serviceVariables":
-		return nil, true // they belong to deployments
+	case "eventPayload":
+		return run.Trigger["payload"], true
 	case "OnStageSuccess", "OnStageFailure", "OnPipelineSuccess", "OnPipelineFailure":
 		return t.onStatus(s.n, t.element(s.n), name), true
 	case "Always":
 		return true, true
+	}
+	if slices.Contains(definition.NullRoots[:], name) {
+		return nil, true
 	}
 	return s.byIdentifier(name)
 }

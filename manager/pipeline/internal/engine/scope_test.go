@@ -103,7 +103,7 @@ func TestNamesAreResolvedFromTheNodeOutwards(t *testing.T) {
 		full + ".type": "Run", "variable.proj": "P", "variable.org.o": "O", "variable.account.a": "A", "account.identifier": "acme",
 		"org.identifier": "sales", "project.identifier": "web", "codebase.branch": "main", "codebase.build.type": "branch", "codebase.tag": nil,
 		"trigger.event": "PR", "trigger.payload.n": int64(4), "trigger.payload.list[0]": "x", `trigger.payload["x-auth"]`: "h",
-		`trigger.header["X-A"]`: "b", "trigger.prTitle": `<+secrets.getValue("prod")>`, "trigger.tag": nil, "env.name": nil, "artifact": nil,
+		`trigger.header["X-A"]`: "b", "trigger.prTitle": `<+secrets.getValue("prod")>`, "trigger.tag": nil, "env.name": nil, "artifact": nil, "approval.x": nil, "eventPayload.n": int64(4),
 		"OnStageSuccess": true, "OnStageFailure": false, "OnPipelineSuccess": true, "OnPipelineFailure": false, "Always": true,
 		`secrets.getValue("account.x")`: "${{secrets.account.x}}",
 	} {
@@ -259,13 +259,29 @@ func TestAStageSharesThePathsOfItsGroups(t *testing.T) {
 
 func TestAStageWithAFieldThatDoesNotResolveFails(t *testing.T) {
 	t.Parallel()
-	for _, field := range []string{"delegateSelectors: ['<+pipeline.nme>']", "timeout: <+pipeline.name>", "delegateSelectors: ['<+secrets.getValue(\"x\")>']", "variables: [{name: v, type: String, value: <+stage.variables.v>}]"} {
+	for _, field := range []string{"delegateSelectors: ['<+pipeline.nme>']", "timeout: <+pipeline.name>", "delegateSelectors: ['<+secrets.getValue(\"x\")>']", "variables: [{name: v, type: String, value: <+stage.variables.v>}]",
+		"variables: [{name: v, type: String}]", "variables: [{name: v, type: String, value: <+codebase.tag>}]"} {
 		w := newWorld(t, stage("build", eachStep("a"), field))
 		w.begin().play()
 		assert.Equal(t, Failed, w.node("build").Status, field)
 		assert.Equal(t, FailureConfiguration, w.node("build").FailureKind)
 		assert.Contains(t, w.node("build").Reason, "p.yaml:")
 		assert.Empty(t, w.commands)
+	}
+}
+
+func TestAVariableOfAPipelineMayBeNullAndOneOfAStageMayBeEmpty(t *testing.T) {
+	t.Parallel()
+	p := pipeline(t, strings.Replace(scopePipeline, `default: dflt}`, `value: <+codebase.tag>}`+"\n    - {name: none, type: String}", 1))
+	p.Stages[0].Stage.Variables[0].Value.Value = ""
+	w := newWorldOf(t, p).begin()
+	values := map[string]string{}
+	for _, v := range w.opened["pipeline.stages.first"].Variables {
+		values[v.Name] = v.Value
+	}
+	for _, name := range []string{"fallback", "none", "v"} {
+		assert.Contains(t, values, name)
+		assert.Empty(t, values[name])
 	}
 }
 

@@ -57,7 +57,7 @@ func (t *turn) variables(n *Node, e *element) ([]Variable, error) {
 			if i == 0 && e.unused[v.Name] {
 				continue
 			}
-			value, err := t.variable(n, v)
+			value, err := t.variable(n, v, i == 1)
 			if err != nil {
 				return nil, err
 			}

@@ -58,7 +58,7 @@ type Run struct {
 	StartedAt time.Time `json:"started_at"`
 	// URL is the address of the run for people.
 	URL string `json:"url,omitempty"`
-	// TriggerType is MANUAL, WEBHOOK, WEBHOOK_CUSTOM or SCHEDULER_CRON. Empty means MANUAL.
+	// TriggerType is MANUAL, WEBHOOK, WEBHOOK_CUSTOM, SCHEDULER_CRON or ARTIFACT. Empty means MANUAL.
 	TriggerType string `json:"trigger_type,omitempty"`
 	// User and Email name the person or the program that started the run.
 	User  string `json:"user,omitempty"`

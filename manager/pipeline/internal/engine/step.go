@@ -78,7 +78,14 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	}
 	switch {
 	case n.Ending == Expired:
-		t.fail(n, FailureTimeout, n.Why)
+		t.failEnding(n, FailureTimeout)
+	case n.Ending == Failed && n.FailureKind == FailureMarked:
+		if above := t.ending(n); above != nil {
+			n.FailureKind = kindOf(above.Ending)
+			t.end(n, above.Ending, above.Why)
+			return
+		}
+		t.failEnding(n, FailureMarked)
 	case n.Ending != "":
 		n.FailureKind = FailureAborted
 		t.end(n, n.Ending, n.Why)
@@ -95,6 +102,14 @@ func (t *turn) stepEnded(n *Node, r *Result) {
 	default:
 		t.fail(n, failure, failureText(r))
 	}
+}
+
+// failEnding applies the failure strategies to a step that was being ended. It may wait then, and can
+// be cancelled again.
+func (t *turn) failEnding(n *Node, kind FailureKind) {
+	why := n.Why
+	n.Ending, n.Why = "", ""
+	t.fail(n, kind, why)
 }
 
 // endsByItself reports whether a result of a started background step says nothing new: its start

@@ -141,7 +141,7 @@ func (t *Table) connector(f fields, kinds ...string) (Connector, bool) {
 		if kinds[0] == KubernetesConnector {
 			with = "the selectors of the delegates of the cluster"
 		}
-		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with %s", id, id[strings.LastIndex(id, ".")+1:], kinds[0], with)
+		f.fail(name, "names the connector %q, which the settings of the pipeline service do not have: add connectors: {%s: {kind: %s}} to them, with %s, or keep it in the manager (dlite connectors set)", id, id[strings.LastIndex(id, ".")+1:], kinds[0], with)
 		return Connector{}, false
 	case !slices.Contains(kinds, c.Kind):
 		f.fail(name, "names the connector %q of the kind %s; this step needs %s", id, c.Kind, strings.Join(kinds, " or "))

@@ -40,7 +40,7 @@ type past struct {
 	n, step      int
 }
 
-// Writes, removals and searches of a history have the same results as those of a list in memory.
+// Writes, removals and searches of a history have the same results as on a list in memory.
 func TestTheHistoryActsAsTheModel(t *testing.T) {
 	onBoth(t, func(t *testing.T, database string) {
 		s := open(t, database)

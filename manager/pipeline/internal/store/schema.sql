@@ -95,6 +95,19 @@ CREATE TABLE IF NOT EXISTS objects (
   PRIMARY KEY (account, kind, id)
 );
 CREATE INDEX IF NOT EXISTS objects_due ON objects (kind, due) WHERE due > 0;
+CREATE TABLE IF NOT EXISTS statuses (
+  account TEXT NOT NULL,
+  slot    TEXT NOT NULL,
+  run     TEXT NOT NULL,
+  version BIGINT NOT NULL,
+  updated BIGINT NOT NULL,
+  due     BIGINT NOT NULL,
+  data    @blob@ NOT NULL,
+  PRIMARY KEY (account, slot)
+);
+CREATE INDEX IF NOT EXISTS statuses_due     ON statuses (due) WHERE due > 0;
+CREATE INDEX IF NOT EXISTS statuses_run     ON statuses (account, run);
+CREATE INDEX IF NOT EXISTS statuses_updated ON statuses (updated);
 CREATE TABLE IF NOT EXISTS deliveries (
   account TEXT NOT NULL,
   hook    TEXT NOT NULL,

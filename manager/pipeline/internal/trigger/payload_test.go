@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/internal/source"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/trigger"
 )
 
@@ -225,35 +226,6 @@ func TestOnlyTheProofOfTheProviderIsValid(t *testing.T) {
 	assert.False(t, trigger.Signed(header("Authorization", "visibly fake")))
 }
 
-func TestNamesSelectBranchesByPatterns(t *testing.T) {
-	t.Parallel()
-	for _, test := range []struct {
-		patterns []string
-		name     string
-		want     bool
-	}{
-		{nil, "", true},
-		{nil, "main", true},
-		{[]string{"main"}, "main", true},
-		{[]string{"main"}, "main2", false},
-		{[]string{"main"}, "", false},
-		{[]string{"release/*"}, "release/1", true},
-		{[]string{"release/*"}, "release/1/a", false},
-		{[]string{"release/**"}, "release/1/a", true},
-		{[]string{"v?.*"}, "v1.2", true},
-		{[]string{"v?.*"}, "v12", false},
-		{[]string{"!wip/**"}, "main", true},
-		{[]string{"!wip/**"}, "wip/a", false},
-		{[]string{"**", "!main"}, "main", false},
-		{[]string{"a.b"}, "axb", false},
-		{[]string{`a\*`}, `a\b`, true},
-		{[]string{"(a"}, "(a", true},
-		{[]string{"a*"}, "a\nb", true},
-	} {
-		assert.Equal(t, test.want, trigger.Match(test.patterns, test.name), "%q %q", test.patterns, test.name)
-	}
-}
-
 // Each payload must be read without a panic, and its values must be encodable.
 func FuzzWebhook(f *testing.F) {
 	for _, body := range []string{gitHubPull, gitLabRequest, bitbucketPull, gitHubPush("refs/heads/a", commit), gitLabPush("push", "refs/tags/v1", commit), `{"push":{"changes":[` + bitbucketChange("tag", "v1") + `]}}`} {
@@ -285,7 +257,7 @@ func FuzzWebhook(f *testing.F) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				trigger.Match([]string{"release/*", "!x"}, events[i].Branch)
+				source.Match([]string{"release/*", "!x"}, events[i].Branch)
 			}
 		}
 	})
