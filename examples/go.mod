@@ -3,6 +3,7 @@ module github.com/delegate-io/dlite/examples
 go 1.26.0
 
 require (
+	aead.dev/minisign v0.3.0
 	github.com/agnivade/levenshtein v1.2.2
 	github.com/alecthomas/kong v1.16.1
 	github.com/aws/aws-sdk-go-v2/config v1.33.15
@@ -22,11 +23,13 @@ require (
 	github.com/delegate-io/dlite/secrets/google v0.0.0
 	github.com/delegate-io/dlite/secrets/kubernetes v0.0.0
 	github.com/delegate-io/dlite/secrets/vault v0.0.0
+	github.com/delegate-io/dlite/task/connector v0.0.0
 	github.com/docker/docker v28.5.2+incompatible
 	github.com/go-chi/chi/v5 v5.5.0
 	github.com/goccy/go-yaml v1.19.2
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/joho/godotenv v1.5.1
+	github.com/kardianos/service v1.3.0
 	github.com/klauspost/compress v1.20.3
 	github.com/minio/minio-go/v7 v7.3.0
 	github.com/peterbourgon/ff/v3 v3.4.0
@@ -39,8 +42,9 @@ require (
 	go.opentelemetry.io/otel/trace v1.47.0
 	go.uber.org/goleak v1.3.0
 	gocloud.dev v0.47.0
+	golang.org/x/mod v0.41.0
 	golang.org/x/sync v0.24.0
-	golang.org/x/sys v0.48.0
+	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.46.0
 )
 
@@ -254,4 +258,5 @@ replace (
 	github.com/delegate-io/dlite/secrets/google => ../secrets/google
 	github.com/delegate-io/dlite/secrets/kubernetes => ../secrets/kubernetes
 	github.com/delegate-io/dlite/secrets/vault => ../secrets/vault
+	github.com/delegate-io/dlite/task/connector => ../task/connector
 )

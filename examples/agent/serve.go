@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
@@ -18,6 +20,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
 	"github.com/delegate-io/dlite/examples/internal/storage"
+	"github.com/delegate-io/dlite/internal/imds"
 	"github.com/delegate-io/dlite/logger"
 )
 
@@ -105,7 +108,20 @@ func serve(ctx context.Context, b *agent.Boot, s *settings, serving func() error
 	if err := serving(); err != nil {
 		return errors.Join(fmt.Errorf("tell the host: %w", err), l.Close())
 	}
-	a := agent.New(d, agent.Config{Version: program.Version(), Log: log, TempDir: s.workDir})
+	var notice atomic.Pointer[agent.Interruption]
+	if b.Metadata != "" {
+		watching, stop := context.WithCancel(ctx)
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			imds.Watch(watching, b.Metadata, func(n imds.Notice) {
+				log.Warn().Str("action", n.Action).Time("at", n.At).Msg("the cloud takes this machine away")
+				notice.Store(&agent.Interruption{Action: n.Action, At: n.At})
+			})
+		})
+		defer watch.Wait()
+		defer stop()
+	}
+	a := agent.New(d, agent.Config{Version: program.Version(), Log: log, TempDir: s.workDir, Interruption: notice.Load})
 	server := agent.Server(a.Handler(), tls)
 	served := make(chan error, 1)
 	go func() { served <- server.ServeTLS(l, "", "") }()

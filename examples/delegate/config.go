@@ -21,6 +21,8 @@ import (
 
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/service"
+	"github.com/delegate-io/dlite/examples/internal/upgrade"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 )
@@ -31,6 +33,8 @@ type config struct {
 	file string // with settings; empty without one
 
 	droneOnly bool // the settings name a Drone server and no manager
+
+	part *upgrade.Process // nil in tests
 
 	AccountID string   `env:"ACCOUNT_ID" help:"the account's id; required for a manager"`
 	Token     string   `env:"TOKEN" help:"the account's secret (32 hexadecimal characters, or the base64 of those), or a ready-made token"`
@@ -67,8 +71,10 @@ type config struct {
 
 	DroneConfig
 	DriverConfig
+	InitConfig
 	SecretConfig
 	StandaloneConfig
+	UpgradeConfig
 
 	WorkDir    string `env:"WORK_DIR" help:"folder for workspaces; default: dlite in the temporary folder"`
 	LedgerDir  string `env:"LEDGER_DIR" help:"folder for the records of resources to clean up; default: dlite in the user's cache folder, by delegate name"`
@@ -78,6 +84,8 @@ type config struct {
 	DockerHost string `env:"DOCKER_HOST" help:"the Docker engine's address"`
 
 	HTTPBind string `env:"HTTP_BIND" help:"address of /metrics, /healthz and /readyz, or off; default: 127.0.0.1:3000, unless that is taken"`
+
+	StatusSocket string `env:"STATUS_SOCKET" help:"path of the socket of \"delegate status\"; default: status.sock in the folder that the service manager provides, or none"`
 
 	LogLevel   string `env:"LOG_LEVEL" envDefault:"info" help:"trace, debug, info, warn or error"`
 	LogFormat  string `env:"LOG_FORMAT" envDefault:"console" help:"console or json"`
@@ -282,6 +290,8 @@ func (c *config) checkRest(wrong func(setting string, bad bool, must string)) {
 	c.checkDrivers(wrong)
 	c.check(wrong)
 	c.checkStandalone(wrong)
+	c.checkInit(wrong)
+	c.checkUpgrades(wrong)
 	if c.Name == "" {
 		host, err := os.Hostname()
 		wrong("NAME", err != nil, "set: this machine has no host name")
@@ -296,16 +306,34 @@ func (c *config) checkRest(wrong func(setting string, bad bool, must string)) {
 			c.Tags = append(c.Tags, tag)
 		}
 	}
+	c.setFolders(wrong)
+	if c.VMStateDir == "" && slices.Contains(c.Drivers, transaction.VM) {
+		c.VMStateDir = filepath.Join(c.LedgerDir, "machines")
+	}
+}
+
+// setFolders sets the defaults of folders. A service has a folder of the service manager for them.
+func (c *config) setFolders(wrong func(setting string, bad bool, must string)) {
+	own := service.StateDir()
+	if c.StatusSocket == "" {
+		c.StatusSocket = service.DefaultSocket()
+	}
 	if c.WorkDir == "" {
 		c.WorkDir = filepath.Join(os.TempDir(), "dlite")
+		if own != "" {
+			c.WorkDir = filepath.Join(own, "work")
+		}
+	}
+	if c.CGICache == "" && own != "" {
+		c.CGICache = filepath.Join(own, "cgi")
+	}
+	if c.LedgerDir == "" && own != "" {
+		c.LedgerDir = filepath.Join(own, "ledger-"+fileName(c.Name))
 	}
 	if c.LedgerDir == "" {
 		cache, err := os.UserCacheDir()
 		wrong("LEDGER_DIR", err != nil, "set: this user has no cache folder")
 		c.LedgerDir = filepath.Join(cache, "dlite", "ledger-"+fileName(c.Name))
-	}
-	if c.VMStateDir == "" && slices.Contains(c.Drivers, transaction.VM) {
-		c.VMStateDir = filepath.Join(c.LedgerDir, "machines")
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,6 +18,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/storage"
 )
 
@@ -27,12 +29,13 @@ type DriverConfig struct {
 
 	KubeContext        string `env:"KUBERNETES_CONTEXT" help:"context of the file in KUBECONFIG; default: its current one"`
 	KubePods           string `env:"KUBERNETES_NAMESPACE" help:"namespace of the pods; default: the context's or the delegate's own"`
-	KubeAgentImage     string `env:"KUBERNETES_AGENT_IMAGE" help:"image with the agent's binary as /agent (deploy/images); needed for kubernetes"`
+	KubeAgentImage     string `env:"KUBERNETES_AGENT_IMAGE" help:"image with the agent's binary as /agent (dlite-agent of a release); needed for kubernetes"`
 	KubeGitImage       string `env:"KUBERNETES_GIT_IMAGE" help:"image with git for clones; default: the agent's image, which has no git"`
 	KubeStepImage      string `env:"KUBERNETES_STEP_IMAGE" help:"image for steps without one; default: such steps are refused"`
 	KubeServiceAccount string `env:"KUBERNETES_SERVICE_ACCOUNT" help:"service account of the pods; default: the namespace's, without its token"`
 	KubeRestricted     bool   `env:"KUBERNETES_RESTRICTED" envDefault:"false" help:"make pods that a namespace with the Pod Security level restricted admits: no process in them is root"`
 	KubeRunAs          string `env:"KUBERNETES_RUN_AS" help:"user of the containers of restricted pods if the step names none, as numbers uid:gid; default: 65532:65532"`
+	KubeServices       bool   `env:"KUBERNETES_SERVICES" envDefault:"false" help:"create a Service for each background step with port_bindings, for other pods"`
 	KubeStageSettings  string `env:"KUBERNETES_STAGE_SETTINGS" help:"settings of pods that stages may choose, separated by commas: NAME or NAME=PATTERN of serviceAccountName, automountServiceAccountToken, priorityClassName, labels, annotations, tolerations, containerSecurityContext, namespace, initTimeout, configMapVolumes, secretVolumes, podSpecOverlay"`
 	KubePodTemplate    string `env:"KUBERNETES_POD_TEMPLATE" help:"file with a Pod in YAML that is laid over each pod (strategic merge)"`
 	KubeOwner          string `env:"KUBERNETES_OWNER" help:"ConfigMap in the namespace of the pods: when it is removed, the cluster removes the pods too; default: none"`
@@ -122,7 +125,7 @@ func openKubernetes(cfg config, hc *http.Client, log zerolog.Logger) (driver.Dri
 	c := kubernetes.Config{
 		Kubeconfig: cfg.Kubeconfig, Context: cfg.KubeContext, Namespace: cfg.KubePods,
 		AgentImage: cfg.KubeAgentImage, GitImage: cfg.KubeGitImage, StepImage: cfg.KubeStepImage,
-		ServiceAccount: cfg.KubeServiceAccount, Restricted: cfg.KubeRestricted, RunAs: cfg.KubeRunAs, Owner: cfg.KubeOwner,
+		ServiceAccount: cfg.KubeServiceAccount, Restricted: cfg.KubeRestricted, RunAs: cfg.KubeRunAs, Owner: cfg.KubeOwner, Services: cfg.KubeServices,
 		Grace: seconds(cfg.CleanupGrace), HTTPClient: hc, Log: log,
 	}
 	for _, entry := range strings.Split(cfg.KubeStageSettings, ",") {
@@ -175,6 +178,12 @@ func (c *config) private() []string {
 	}
 	if c.LogToFile {
 		all = append(all, c.LogFile)
+	}
+	switch own := service.DefaultSocket(); {
+	case own != "":
+		all = append(all, filepath.Dir(own)) // the socket is made anew by each process
+	case c.StatusSocket != "":
+		all = append(all, c.StatusSocket)
 	}
 	return slices.DeleteFunc(all, func(path string) bool { return path == "" })
 }

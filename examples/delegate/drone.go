@@ -278,14 +278,20 @@ func (s *servers) openLog(logs *logger.Deliverer) logOpener {
 }
 
 // pollers returns a poller for each server, the manager's first.
-func (s *servers) pollers(cfg config, routes *router.Router, stages poller.Stages, log zerolog.Logger, signals []os.Signal) (all []*poller.Poller) {
+func (s *servers) pollers(
+	cfg config, routes *router.Router, stages poller.Stages, sets *daemons, log zerolog.Logger, signals []os.Signal, more ...poller.Option,
+) (all []*poller.Poller) {
 	views := share(stages, s.slots)
-	add := func(c client.Client, state string) {
-		all = append(all, poller.New(c, routes, append(pollerOptions(cfg, state, log),
-			poller.WithStages(views[len(all)]), poller.WithSignals(signals...))...))
+	add := func(c client.Client, state string, own ...poller.Option) {
+		options := append(pollerOptions(cfg, state, log), poller.WithStages(views[len(all)]), poller.WithSignals(signals...))
+		all = append(all, poller.New(c, routes, append(append(options, own...), more...)...))
 	}
 	if s.manager != nil {
-		add(s.manager, "poller")
+		var own []poller.Option
+		if sets != nil {
+			own = append(own, poller.WithDaemons(sets))
+		}
+		add(s.manager, "poller", own...)
 	}
 	if s.drone != nil {
 		add(s.drone, "drone-poller")

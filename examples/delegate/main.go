@@ -32,21 +32,33 @@ import (
 
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/storage"
+	"github.com/delegate-io/dlite/examples/internal/upgrade"
 	"github.com/delegate-io/dlite/internal/process"
 )
 
 func main() {
 	host.Supervise(supervisor)
+	part := &upgrade.Process{}
+	if serves(os.Args) {
+		part = upgrade.Begin(program.Version())
+	}
 	program.Run(context.Background(), "delegate", "Runs the stages of a manager on this machine.",
-		newCommand("server", "run the delegate until it is interrupted", server),
-		newCommand("check", "check the parts that the delegate needs, and print advice for each missing one",
-			func(ctx context.Context, file string) error { return check(ctx, os.Stdout, file, os.Environ()) }),
-		newCommand("settings", "list the settings that config.env may hold",
-			func(context.Context, string) error { return describeSettings(os.Stdout) }),
-		storage.Command(),
-	)
+		append(service.Commands(service.Program{Name: "delegate", About: "dlite delegate", Check: checkSettings}),
+			newCommand("server", "run the delegate until it is interrupted",
+				func(ctx context.Context, file string) error { return server(ctx, file, part) }),
+			newCommand("check", "check the parts that the delegate needs, and print advice for each missing one",
+				func(ctx context.Context, file string) error { return check(ctx, os.Stdout, file, os.Environ()) }),
+			newCommand("settings", "list the settings that config.env may hold",
+				func(context.Context, string) error { return describeSettings(os.Stdout) }),
+			upgradeCommand(),
+			storage.Command(),
+		)...)
 }
+
+// serves reports whether the command line runs the delegate.
+func serves(args []string) bool { return len(args) > 1 && args[1] == "server" }
 
 // newCommand returns a command that takes a file of settings.
 func newCommand(name, help string, run func(ctx context.Context, file string) error) *ffcli.Command {
@@ -63,8 +75,14 @@ func newCommand(name, help string, run func(ctx context.Context, file string) er
 	}
 }
 
+// checkSettings checks a file of settings for a service, which gets none from the environment.
+func checkSettings(file string) error {
+	_, _, err := loadConfig(file, nil)
+	return err
+}
+
 // server runs the delegate with the settings of a file and of the environment.
-func server(ctx context.Context, file string) error {
+func server(ctx context.Context, file string, part *upgrade.Process) error {
 	if err := process.ProtectMemory(); err != nil {
 		fmt.Fprintln(os.Stderr, "delegate: warning: a crash may write a core dump, with secrets:", err)
 	}
@@ -73,10 +91,11 @@ func server(ctx context.Context, file string) error {
 		fmt.Fprintln(os.Stderr, "delegate: warning:", w)
 	}
 	if err != nil {
-		return err
+		return service.WrongSettings(err)
 	}
 	// The process that reads the output may end before the delegate, as tee does after a Ctrl-C. The delegate must
 	// still clean up.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	return serve(ctx, cfg, nil, os.Interrupt, syscall.SIGTERM)
+	cfg.part = part
+	return service.Run(ctx, func(ctx context.Context) error { return serve(ctx, cfg, nil, os.Interrupt, syscall.SIGTERM) })
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	_ "time/tzdata" // an image may have no time zones
 
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
 	awsec2 "github.com/aws/aws-sdk-go-v2/service/ec2"
@@ -33,6 +34,10 @@ type poolSettings struct {
 	Arch     string            `yaml:"arch"`
 	Min      int               `yaml:"min"`
 	Max      int               `yaml:"max"`
+	Schedule []windowSettings  `yaml:"schedule"`
+	Forecast bool              `yaml:"forecast"`
+	Shrink   span              `yaml:"shrink_after"`
+	Price    float64           `yaml:"price_per_hour"`
 	MaxIdle  span              `yaml:"max_idle"`
 	MaxAge   span              `yaml:"max_age"`
 	MaxUses  int               `yaml:"max_uses"`
@@ -43,6 +48,15 @@ type poolSettings struct {
 	QEMU    *qemuSettings    `yaml:"qemu"`
 	Libvirt *libvirtSettings `yaml:"libvirt"`
 	EC2     *ec2Settings     `yaml:"ec2"`
+}
+
+// windowSettings raise the minimum of a pool at certain times.
+type windowSettings struct {
+	Days string `yaml:"days"`
+	From string `yaml:"from"`
+	To   string `yaml:"to"`
+	Zone string `yaml:"zone"`
+	Min  int    `yaml:"min"`
 }
 
 // span is a duration with its unit.
@@ -144,6 +158,8 @@ func readPools(file string) ([]poolSettings, error) {
 type machines struct {
 	*vm.Driver
 	pools []*vm.Pool
+	// forecast has the names of the pools that prepare for the stages that wait at the manager.
+	forecast map[string]bool
 }
 
 // openMachines starts the pools of VM_POOLS.
@@ -152,7 +168,7 @@ func openMachines(ctx context.Context, cfg config, hc *http.Client, log zerolog.
 	if err != nil {
 		return nil, err
 	}
-	m := &machines{}
+	m := &machines{forecast: map[string]bool{}}
 	for _, s := range list {
 		if err := m.add(ctx, cfg, s, hc, log); err != nil {
 			return nil, errors.Join(fmt.Errorf("VM_POOLS: pool %q: %w", s.Name, err), m.Close())
@@ -176,7 +192,12 @@ func (m *machines) add(ctx context.Context, cfg config, s poolSettings, hc *http
 	if err != nil {
 		return err
 	}
+	var windows []vm.Window
+	for _, w := range s.Schedule {
+		windows = append(windows, vm.Window(w))
+	}
 	p, err := vm.NewPool(provider, vm.PoolConfig{
+		Metadata: s.metadata(), Schedule: windows, Forecast: s.Forecast, ShrinkAfter: s.Shrink.Duration, Price: s.Price,
 		Name: s.Name, Dir: dir, OS: s.OS, Arch: s.Arch, Min: s.Min, Max: s.Max, MaxIdle: s.MaxIdle.Duration, MaxAge: s.MaxAge.Duration,
 		MaxUses: s.MaxUses, BootTimeout: s.Boot.Duration, KeepWarm: s.KeepWarm, Labels: s.Labels, Log: log,
 	})
@@ -184,7 +205,17 @@ func (m *machines) add(ctx context.Context, cfg config, s poolSettings, hc *http
 		return err
 	}
 	m.pools = append(m.pools, p)
+	m.forecast[s.Name] = s.Forecast
 	return nil
+}
+
+// metadata returns the address of the metadata service that announces the end of a machine. Only EC2 has one, for spare
+// capacity.
+func (s *poolSettings) metadata() string {
+	if s.EC2 == nil || !s.EC2.Spot {
+		return ""
+	}
+	return "http://169.254.169.254"
 }
 
 // provider returns the provider that the settings name.

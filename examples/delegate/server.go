@@ -51,8 +51,20 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		return err
 	}
 	defer func() { err = errors.Join(err, seen.close()) }()
+	report, err := openReporter(ctx, cfg, seen, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, report.host.Close()) }()
+	if err := report.prepare(ctx, log, signals...); err != nil {
+		if errors.Is(err, errInterrupted) {
+			err = nil
+		}
+		return err
+	}
 
-	c, err := newClient(cfg, log)
+	var waiting forecast
+	c, err := newClient(cfg, log, client.WithWaiting(waiting.report))
 	if err != nil {
 		return err
 	}
@@ -78,24 +90,40 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 	}
 	defer func() { err = errors.Join(err, closeStages(ctx, stages)) }() // in case the poller has not closed them
 
-	types := sources.routes.Merge(stages.Routes())
+	waiting.use(drivers)
+
+	types := sources.routes.Merge(stages.Routes()).Merge(connectorRoutes(c))
 	single, err := openStandalone(ctx, cfg.StandaloneConfig, c, logs, seconds(cfg.CleanupGrace), types, log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, single.close(ctx)) }()
 	types = types.Merge(single.routes)
+	sets, err := openDaemons(cfg, single.programs, log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, sets.close()) }()
+	if sets != nil {
+		types = types.Merge(sets.Routes())
+	}
+	resolver := secrets.ResolverConfig{Providers: sources.providers, Masks: cfg.masks()}
 	routes := router.New(types, router.WithNotFound(single.programs), router.WithMiddleware(seen.middleware(types)...),
-		router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{Providers: sources.providers, Masks: cfg.masks()})))
-	pollers := servers.pollers(cfg, routes, stages, log, signals)
+		router.Standard(log, routersecrets.Resolve(resolver)))
+	watched, closeWatched := openWatched(c, resolver)
+	defer closeWatched()
+	var leaving leaving
+	pollers := servers.pollers(cfg, routes, stages, sets, log, signals, append(watched, poller.WithFilter(leaving.filter))...)
 	seen.watch(pollers, stages, drivers, logs)
+	report.worker.Store(&workers{pollers, stages, logs})
 	if started != nil {
 		started(pollers[0])
 	}
+	updates := startUpdates(ctx, cfg, c, pollers, func() int { return stages.Stats().Open }, single, &leaving, log)
 	if err = runAll(ctx, cfg.Workers, pollers); errors.Is(err, transaction.ErrLedger) {
 		err = fmt.Errorf("LEDGER_DIR: %w", err)
 	}
-	return err
+	return updates.close(ctx, err)
 }
 
 // closeTimeout limits the cleanup at the end.

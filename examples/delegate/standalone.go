@@ -29,6 +29,8 @@ type StandaloneConfig struct {
 	CGIDeps  bool     `env:"CGI_INSTALL_DEPS" help:"install the packages that a task's repository names (apt-get, brew); default: false"`
 	CGIEnv   []string `env:"CGI_ENV" help:"comma-separated variables for CGI programs, as NAME=value; the programs inherit none"`
 
+	DaemonSets bool `env:"DAEMON_SETS" envDefault:"true" help:"run the daemon sets that the manager wants on this delegate, as processes and containers"`
+
 	SidecarURL     string   `env:"SIDECAR_URL" help:"address at which a legacy process takes tasks: http://host:port or unix:///path; default: none, or http://localhost:3461 if another SIDECAR setting is set"`
 	SidecarTypes   []string `env:"SIDECAR_TYPES" help:"comma-separated task types for the sidecar, besides delegate_task"`
 	SidecarCommand string   `env:"SIDECAR_COMMAND" help:"program and arguments, separated by spaces, that start the sidecar; default: another program starts it"`

@@ -23,9 +23,13 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/examples/internal/machine"
 	"github.com/delegate-io/dlite/manager/api"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task/connector"
 )
 
 // asProgram makes the test's binary the program.
@@ -65,6 +69,29 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// startTester starts a delegate that tests connectors, and writes the file of a connector to the site's folder.
+func (s *site) startTester(t *testing.T) {
+	t.Helper()
+	text := "kind: http\naddress: " + s.URL + "/api/openapi.json\n"
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "connector.yaml"), []byte(text), 0o600))
+	c, err := client.New(s.URL, machine.Account, "", client.WithToken(s.token))
+	require.NoError(t, err)
+	p := poller.New(c, router.New(router.RouteMap{connector.TypeTest: connector.TestHandler(nil)}), poller.WithName("build-7"), poller.WithTags("linux"))
+	over := make(chan error, 1)
+	go func() { over <- p.Run(context.WithoutCancel(t.Context()), 1) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		assert.NoError(t, p.Shutdown(ctx))
+		assert.NoError(t, <-over)
+		c.CloseIdleConnections()
+	})
+	require.Eventually(t, func() bool {
+		_, out, _ := s.run(t, "delegates")
+		return strings.Contains(out, "build-7")
+	}, time.Minute, 50*time.Millisecond)
+}
+
 func pipelineOf(commands ...string) string {
 	text := `pipeline:
   identifier: hello
@@ -98,6 +125,9 @@ var files = map[string]string{
 	"assumed.yaml": strings.Replace(pipelineOf("echo", "echo <+execution.steps.greet.output.outputVariables.X>"), "{command: echo}",
 		"{command: echo, outputVariables: [{name: X, type: String, value: X}]}", 1),
 	"stage.yaml":    "steps:\n  - {id: a, data: {run: {entrypoint: [sh, -ec], commands: [echo built]}}}\n",
+	"daemon.yaml":   "type: watcher\nselectors: [nowhere]\nconfig: {image: watcher}\n",
+	"task.yaml":     "type: source/git\nselectors: [nowhere]\ninterval_ms: 60000\nconfig: {url: https://git.example/app.git, branches: [main]}\n",
+	"data.yaml":     "path: acme/app\n",
 	"schedule.yaml": "cron: '30 3 * * *'\nstage:\n  steps:\n    - {id: a, data: {run: {entrypoint: [sh, -ec], commands: ['true']}}}\n",
 }
 
@@ -128,18 +158,19 @@ func (s *site) exec(t *testing.T, env []string, input string, args ...string) (c
 func TestTheExamplesOfTheHelpWork(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
-	client, err := api.New(api.Config{URL: s.URL, Account: machine.Account, Token: s.token})
+	calls, err := api.New(api.Config{URL: s.URL, Account: machine.Account, Token: s.token})
 	require.NoError(t, err)
-	_, err = client.StartRun(t.Context(), api.RunRequest{ID: "deploy", YAML: files["asking.yaml"]})
+	_, err = calls.StartRun(t.Context(), api.RunRequest{ID: "deploy", YAML: files["asking.yaml"]})
 	require.NoError(t, err)
-	_, err = client.StartRun(t.Context(), api.RunRequest{ID: "again", YAML: files["long.yaml"]})
+	_, err = calls.StartRun(t.Context(), api.RunRequest{ID: "again", YAML: files["long.yaml"]})
 	require.NoError(t, err)
-	for change, err := range client.RunChanges(t.Context(), "deploy", 0) {
+	for change, err := range calls.RunChanges(t.Context(), "deploy", 0) {
 		require.NoError(t, err)
 		if n := change.Nodes; len(n) > 0 && strings.Contains(statuses(n), "INTERVENTION_WAITING") {
 			break
 		}
 	}
+	s.startTester(t)
 	bin := t.TempDir()
 	for name, script := range map[string]string{
 		"dlite": "exec '" + os.Args[0] + "' \"$@\"", "manager": "echo '" + s.token + "'",
@@ -222,6 +253,7 @@ func TestTheExitCodeTellsTheResult(t *testing.T) {
 		{exitOK, "explain assumed.yaml", "assumed outputs, which --result sets: greet.X"},
 		{exitOK, "explain assumed.yaml --result greet.X=1", "build"},
 		{exitUsage, "submit pipeline.yaml", "docs/stages.md describes all"},
+		{exitUsage, "connectors set web pipeline.yaml", "docs/connectors.md describes all"},
 		{exitUsage, "submit nothing.yaml", "give the path of a file"},
 		{exitUsage, "run pipeline.yaml --id ../x", "has examples"},
 		{exitNotFound, "retry good --from nothing", "dlite show ID"},
@@ -229,6 +261,14 @@ func TestTheExitCodeTellsTheResult(t *testing.T) {
 		{exitOK, "resume local", "dlite delegates"},
 		{exitOK, "limits pipeline:other 2", "dlite limits"},
 		{exitUsage, "limits group 2", "it must be account"},
+		{exitNotFound, "upgrades", "dlite upgrades set VERSION"},
+		{exitUsage, "upgrades set 1.2.3", "of the form v1.2.3"},
+		{exitUsage, "upgrades set v1.2.3 --share 101%", "from 1% to 100%"},
+		{exitOK, "upgrades set v1.2.3 --share 20%", "dlite upgrades"},
+		{exitOK, "upgrades", "v1.2.3"},
+		{exitOK, "upgrades pause", "paused"},
+		{exitOK, "upgrades continue", "running"},
+		{exitOK, "upgrades rm", "stable version"},
 		{exitUsage, "-c nowhere ls", "dlite login"},
 		{exitUsage, "ls stages --branch main", "--branch and --text select runs, not stages"},
 		{exitUsage, "ls triggers --status FAILED", "select runs and stages, not triggers"},

@@ -75,6 +75,10 @@ type cli struct {
 	Resume     resumeCommand     `cmd:"" help:"End a pause of the account, or the drain of a delegate."`
 	Limits     limitsCommand     `cmd:"" help:"Show and set the limits of stages that run at a time."`
 	Schedules  schedulesCommand  `cmd:"" help:"Show, set, trigger and remove schedules."`
+	Perpetual  perpetualCommand  `cmd:"" help:"Show, set, pause, run and remove perpetual tasks."`
+	Connectors connectorsCommand `cmd:"" help:"Show, set, test and remove connectors."`
+	Upgrades   upgradesCommand   `cmd:"" help:"Show and set the update of the delegates to a version."`
+	Daemons    daemonsCommand    `cmd:"" help:"Show, set and remove daemon sets, and assign their tasks."`
 	Tokens     tokensCommand     `cmd:"" help:"Show the contexts, where their tokens are, and whether they are valid."`
 	Version    versionCommand    `cmd:"" help:"Print the version of this program."`
 	Completion completionCommand `cmd:"" help:"Print a script that completes commands in a shell."`

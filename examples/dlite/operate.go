@@ -305,16 +305,8 @@ Examples:
 
 // Run adds or replaces a schedule.
 func (c *schedulesSet) Run(p *program) error {
-	s := api.Schedule{}
-	if err := p.decode(c.File, &s); err != nil {
-		return err
-	}
-	client, err := p.client()
+	s, err := storeFile(p, c.File, "docs/manager.md", func(s *api.Schedule) { s.ID = c.ID }, (*api.Client).SetSchedule)
 	if err != nil {
-		return err
-	}
-	s.ID = c.ID
-	if s, err = client.SetSchedule(p.ctx, s); err != nil {
 		return err
 	}
 	return p.print(s, table{names: []string{s.ID}, rows: [][]string{{s.ID, "next:", stamp(s.Next)}}})

@@ -199,6 +199,7 @@ type approveCommand struct {
 // Help is the text below the flags.
 func (*approveCommand) Help() string {
 	return `The node must have the status APPROVAL_WAITING, INTERVENTION_WAITING or INPUT_WAITING.
+The action MarkAsFailure also ends a step that is RUNNING.
 
 Examples:
   $ dlite approve deploy --action MarkAsSuccess --comment "checked by hand"`
@@ -217,7 +218,8 @@ func (c *approveCommand) Run(p *program) error {
 	var waiting []string
 	for i := range run.Nodes {
 		n := &run.Nodes[i]
-		if strings.HasSuffix(n.Status, "_WAITING") && (c.Node == "" || n.Path == stagePath(c.Node)) && !hasWaiting(run.Nodes, n.Path) {
+		marked := c.Action == "MarkAsFailure" && c.Node != "" && n.Kind == "step" && n.Status == "RUNNING"
+		if (marked || strings.HasSuffix(n.Status, "_WAITING")) && (c.Node == "" || n.Path == stagePath(c.Node)) && !hasWaiting(run.Nodes, n.Path) {
 			waiting = append(waiting, n.Path+" ("+n.Status+")")
 		}
 	}

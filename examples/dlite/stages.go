@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"io"
 	"maps"
@@ -39,8 +40,8 @@ func (p *program) read(file string) ([]byte, error) {
 	return text, nil
 }
 
-// decode reads a JSON or YAML file into v. It refuses unknown members.
-func (p *program) decode(file string, v any) error {
+// decode reads a JSON or YAML file into v. It refuses unknown members; page describes the known ones.
+func (p *program) decode(file, page string, v any) error {
 	text, err := p.read(file)
 	if err != nil {
 		return err
@@ -51,9 +52,22 @@ func (p *program) decode(file string, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(text)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
-		return usage("%s: %v: correct the member, docs/stages.md describes all", file, err)
+		return usage("%s: %v: correct the member, %s describes all", file, err, page)
 	}
 	return nil
+}
+
+// storeFile stores the object in a file, which page describes, under the id that name sets, and returns what the manager has stored.
+func storeFile[T any](p *program, file, page string, name func(*T), store func(*api.Client, context.Context, T) (T, error)) (v T, err error) {
+	if err := p.decode(file, page, &v); err != nil {
+		return v, err
+	}
+	client, err := p.client()
+	if err != nil {
+		return v, err
+	}
+	name(&v)
+	return store(client, p.ctx, v)
 }
 
 type submitCommand struct {
@@ -73,7 +87,7 @@ Examples:
 // Run submits a stage.
 func (c *submitCommand) Run(p *program) error {
 	var req api.StageRequest
-	if err := p.decode(c.File, &req); err != nil {
+	if err := p.decode(c.File, "docs/stages.md", &req); err != nil {
 		return err
 	}
 	if c.ID != "" {
@@ -252,6 +266,9 @@ func (p *program) explainNodes(o object) error {
 				t.add("", n.Identifier, "output "+name, n.Outputs[name])
 			}
 			t.results(n.Identifier, n.Tests, n.Artifact)
+			if n.ArtifactBytes > 0 {
+				t.add("", n.Identifier, "artifact", strconv.Itoa(n.ArtifactBytes)+" bytes, too large for the run: the stage at the manager has it")
+			}
 		}
 	} else {
 		for i := range o.stage.Steps {

@@ -13,14 +13,15 @@ type budgetFlag struct{ manager.Budget }
 
 func (b *budgetFlag) fields() map[string]*int {
 	return map[string]*int{
-		"works": &b.Works, "bytes": &b.Bytes, "delegates": &b.Delegates, "schedules": &b.Schedules, "holds": &b.Holds, "streams": &b.Streams,
+		"works": &b.Works, "bytes": &b.Bytes, "delegates": &b.Delegates, "schedules": &b.Schedules, "daemons": &b.Daemons, "holds": &b.Holds, "streams": &b.Streams,
+		"perpetual": &b.Perpetual,
 	}
 }
 
 // String returns the fields that are set.
 func (b *budgetFlag) String() string {
 	var set []string
-	for _, name := range []string{"works", "bytes", "delegates", "schedules", "holds", "streams"} {
+	for _, name := range []string{"works", "bytes", "delegates", "schedules", "daemons", "holds", "streams", "perpetual"} {
 		if n := *b.fields()[name]; n != 0 {
 			set = append(set, name+"="+strconv.Itoa(n))
 		}
@@ -38,7 +39,7 @@ func (b *budgetFlag) Set(text string) error {
 		name, value, _ := strings.Cut(part, "=")
 		field := b.fields()[strings.TrimSpace(name)]
 		if field == nil {
-			return fmt.Errorf("%q is unknown; a budget has works, bytes, delegates, schedules, holds and streams", name)
+			return fmt.Errorf("%q is unknown; a budget has works, bytes, delegates, schedules, daemons, holds, streams and perpetual", name)
 		}
 		n, err := parseSize(strings.TrimSpace(value))
 		if err != nil || n == 0 {

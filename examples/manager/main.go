@@ -42,13 +42,15 @@ import (
 	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/manager/api"
 )
 
 func main() {
-	program.Run(context.Background(), "manager", "Hands stages and tasks to delegates.",
-		newServerCommand(), newTokenCommand(), newBackupCommand(), newRestoreCommand(), newCheckCommand())
+	program.Run(context.Background(), "manager", "Hands stages and tasks to delegates.", append(
+		service.Commands(service.Program{Name: "manager", About: "dlite manager", Check: checkFile, KeepData: true, Ports: true}),
+		newServerCommand(), newTokenCommand(), newBackupCommand(), newRestoreCommand(), newCheckCommand())...)
 }
 
 // serverCommand holds the settings of the server.
@@ -64,8 +66,11 @@ type serverCommand struct {
 
 	Pipelines serving.Pipelines
 	SignIn    signInOptions
+	External  externalMetricsOptions
 
 	AccountBudget, TotalBudget budgetFlag
+	MinDelegateVersion         string
+	StatusSocket               string
 	Retention                  time.Duration
 	MaxFinished                int
 	MaxFinishedBytes           sizeFlag
@@ -77,7 +82,7 @@ func newServerCommand() *ffcli.Command {
 		ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 		defer stop()
 		context.AfterFunc(ctx, stop) // a second signal ends the process at once
-		return serve(ctx, c, accounts, os.Stdout)
+		return service.Run(ctx, func(ctx context.Context) error { return serve(ctx, c, accounts, os.Stdout) })
 	})
 }
 
@@ -87,14 +92,17 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.StringVar(&c.PublicURL, "public-url", "", "address of the manager and its log service for delegates, agents and submitters (default: the first address of --listen that requires no client certificate, or else the first)")
 		fs.StringVar(&c.LogsDir, "logs-dir", "", "directory for the logs of steps (default: in the data directory, or in memory with STORE=memory)")
 		fs.StringVar(&c.LogsArchive, "logs-archive", "", "bucket for complete logs: a URL that begins with s3, gs, azblob or file (default: in the directory); required with Redis")
-		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams (docs/manager.md)")
+		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams, perpetual (docs/manager.md)")
 		fs.Var(&c.TotalBudget, "total-budget", "what all accounts together may occupy, in the same form")
+		fs.StringVar(&c.MinDelegateVersion, "min-delegate-version", "", "oldest version of delegates that may register, such as v1.2.3; versions of another form may always (default: all may)")
 		fs.DurationVar(&c.Retention, "retention", time.Hour, "how long the manager remembers ended stages and single tasks; 0 is 1h")
 		fs.IntVar(&c.MaxFinished, "max-finished", 10_000, "largest number of ended stages and single tasks; the manager forgets the oldest; 0 is 10000")
 		c.MaxFinishedBytes = 64 << 20
 		fs.Var(&c.MaxFinishedBytes, "max-finished-bytes", "largest size of ended stages and single tasks in memory, such as 256MiB (docs/manager.md)")
+		fs.StringVar(&c.StatusSocket, "status-socket", "", "path of the socket of \"manager status\" (default: status.sock in the folder that the service manager provides, or none)")
 		c.Pipelines.Register(fs)
 		c.SignIn.register(fs)
+		c.External.register(fs)
 		fs.StringVar(&c.LogURLs, "log-urls", "", "comma-separated addresses of other log services that init.log_config of a submission may name (default: only this one)")
 		fs.IntVar(&c.LogsMaxAgeDays, "logs-max-age-days", 0, "days after which a complete log is removed; 0 keeps it until its room is needed")
 	}, run)

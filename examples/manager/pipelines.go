@@ -44,7 +44,7 @@ func openPipelines(
 		log.Info().Msg("the pipeline service is off: with STORE=memory or Redis, set PIPELINES_DATABASE to a file or a postgres:// URL")
 		return nil, nil
 	}
-	cfg := pipeline.Config{Manager: m, Logs: logs, Database: database, Keys: keys, Logger: log}
+	cfg := pipeline.Config{Manager: m, Logs: logs, Database: database, Keys: keys, PageURL: c.PublicURL, Logger: log}
 	c.Pipelines.Redis = c.PipelinesRedis
 	if err := c.Pipelines.Complete(&cfg); err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/go-chi/chi/v5"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/logger"
@@ -48,11 +49,16 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(c.checkSettings(), c.SignIn.check(accounts)); err != nil {
+	if err := errors.Join(c.checkSettings(), c.SignIn.check(accounts), c.External.check()); err != nil {
+		return service.WrongSettings(err)
+	}
+	report, err := openReporter(ctx, c, log)
+	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, report.host.Close()) }()
 	// The program takes the ports after it has checked every setting.
-	at, err := c.Open(ctx)
+	at, err := c.Open(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -79,7 +85,8 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 	m, err := manager.New(manager.Config{
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
-		Retention: c.Retention, MaxFinished: c.MaxFinished, MaxFinishedBytes: int(c.MaxFinishedBytes),
+		MinDelegateVersion: c.MinDelegateVersion,
+		Retention:          c.Retention, MaxFinished: c.MaxFinished, MaxFinishedBytes: int(c.MaxFinishedBytes),
 		LogURLs: serving.List(c.LogURLs),
 		Logs: func(account, id, prefix string) *stage.LogConfig {
 			return &stage.LogConfig{AccountID: account, URL: url, Token: signer.Issue(logservice.Grant{
@@ -111,6 +118,11 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		return errors.Join(err, at.Close())
 	}
 	defer func() { err = errors.Join(err, serving.Closing(ctx, metrics.Close)) }()
+	endExternal, err := serveExternalMetrics(ctx, &c.External, m, out, log)
+	if err != nil {
+		return errors.Join(err, at.Close())
+	}
+	defer func() { err = errors.Join(err, serving.Closing(ctx, endExternal)) }()
 	routes := chi.NewRouter()
 	telemetry.Health(routes, m.LiveChecks(), m.ReadyChecks()) // for load balancers
 	routePipelines(ctx, routes, m, pipelines)
@@ -120,6 +132,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		http.Redirect(w, r, pagePath+"/", http.StatusTemporaryRedirect)
 	})
 	routes.Handle("/*", logs)
+	report.serving(url, pipelines != nil)
 	return c.Serve(ctx, at, routes, func() error { return errors.Join(m.Close(), logs.Close()) }) // long polls end
 }
 

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 
 	"github.com/peterbourgon/ff/v3/ffcli"
 
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/serving"
 )
 
@@ -32,12 +34,31 @@ func newCommand(
 				return err
 			}
 			accounts, err := resolve(fs, *file, store)
+			if err != nil && name == "server" {
+				err = service.WrongSettings(err)
+			}
 			if err != nil {
 				return err
 			}
 			return run(ctx, accounts, args)
 		},
 	}
+}
+
+// errNoAccounts: the manager prints the account that it creates for first experiments, and the output of a service is
+// kept.
+var errNoAccounts = errors.New(`ACCOUNTS is missing: a service needs it, such as ACCOUNTS="demo=<what openssl rand -hex 16 prints>"`)
+
+// checkFile checks a file of settings for a service.
+func checkFile(file string) error {
+	c := &serverCommand{}
+	command := c.command(func(_ context.Context, accounts map[string]string, _ []string) error {
+		if len(accounts) == 0 {
+			return errNoAccounts
+		}
+		return c.checkSettings()
+	})
+	return command.ParseAndRun(context.Background(), []string{"--" + program.EnvFileFlag, file})
 }
 
 // resolve completes the flags from the environment and the file, and returns the accounts. ACCOUNTS, STORE_KEY,

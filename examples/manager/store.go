@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/hkdf"
 	"crypto/sha256"
@@ -16,6 +17,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 	"github.com/rs/zerolog"
 
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/serving"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -49,7 +51,7 @@ func (o *storeOptions) register(fs *flag.FlagSet) {
 
 // dir returns the data directory. It creates the directory if it is missing.
 func (o *storeOptions) dir() (string, error) {
-	dir := o.DataDir
+	dir := cmp.Or(o.DataDir, service.StateDir())
 	if dir == "" {
 		state := os.Getenv("XDG_STATE_HOME")
 		if state == "" {

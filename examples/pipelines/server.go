@@ -176,7 +176,7 @@ func (c *serverCommand) serve(ctx context.Context, out io.Writer) (err error) {
 	if err := checkManager(ctx, managers, log); err != nil {
 		return err
 	}
-	at, err := c.Open(ctx)
+	at, err := c.Open(ctx, log)
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,20 @@ func TestARunIsAbortedRetriedRepeatedAndAnswered(t *testing.T) {
 	p.shows(".run-title .badge", "failure ignored")
 }
 
+func TestARunningStepIsMarkedAsFailedOnThePage(t *testing.T) {
+	m := site(t)
+	run := start(t, m, api.RunRequest{YAML: live(filepath.Join(t.TempDir(), "never"))})
+	p := signedIn(t, m)
+	p.visit("#/runs/" + run.ID)
+	p.shows(".line", "before")
+	p.press(".tree a .name", "Second")
+	p.press(".panel button", "Mark as failed")
+	p.enter("Comment", "it hangs")
+	p.press("dialog button", "Mark as failed")
+	p.shows(".run-title .badge", "failed")
+	p.shows(".reason", "it hangs")
+}
+
 func TestAScheduleIsRunNowAndPaused(t *testing.T) {
 	m := site(t)
 	token, err := m.Token(time.Hour)

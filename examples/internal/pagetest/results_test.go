@@ -38,6 +38,12 @@ pipeline:
                       exit 1
                     reports: {type: JUnit, spec: {paths: [report.xml]}}
               - step:
+                  identifier: large
+                  name: Large
+                  type: Run
+                  when: {stageStatus: All}
+                  spec: {command: head -c 5000 /dev/zero | tr '\0' a > $PLUGIN_ARTIFACT_FILE}
+              - step:
                   identifier: publish
                   name: Publish
                   type: Run
@@ -59,7 +65,8 @@ func TestFailedTestsAndArtifactsOfARun(t *testing.T) {
 	p.press(".tabs a", "Tests and artifacts")
 	p.shows(".details .results", "got 4,5, want 4.50")
 	p.shows(".details .results", "shop.tar · https://files.example/shop.tar")
-	assert.Equal(t, []string{"Build · Unit tests", "Build · Publish"}, value[[]string](p, `[...document.querySelectorAll('.details h2')].filter(e => e.checkVisibility()).map(e => e.innerText)`))
+	p.shows(".details .sub", "The artifact file has 5,000 bytes")
+	assert.Equal(t, []string{"Build · Unit tests", "Build · Large", "Build · Publish"}, value[[]string](p, `[...document.querySelectorAll('.details h2')].filter(e => e.checkVisibility()).map(e => e.innerText)`))
 	check(p, "tests and artifacts", true)
 	p.press(".details h2 a", "Build · Publish")
 	p.shows(".details h3", "Artifacts")

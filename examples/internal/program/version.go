@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/debug"
+	"strings"
 )
 
-// release is set by a release build: -ldflags="-X github.com/delegate-io/dlite/examples/internal/program.release=v1.2.3".
-var release = ""
+// A release build sets release, such as v1.2.3, and the hash of its commit: internal/release.
+var release, revision string
 
 // Version returns the version of the program: the release, or else the version that
 // the Go command recorded, or "devel".
@@ -26,13 +27,28 @@ func Version() string {
 // Describe returns one line for the commands version and --version: the program, its
 // version, the revision it was built from, the Go version and the platform.
 func Describe(name string) string {
-	revision := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
+	commit := ""
+	if hash := builtFrom(); hash != "" {
+		commit = "revision " + hash + ", "
+	}
+	return fmt.Sprintf("%s %s (%s%s, %s/%s)", name, Version(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// builtFrom returns the short hash of the commit that the program was built from, with "-dirty" if the working tree of a
+// release had changes, or "".
+func builtFrom() string {
+	hash := revision
+	if info, ok := debug.ReadBuildInfo(); ok && hash == "" {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {
-				revision = fmt.Sprintf("revision %.12s, ", s.Value)
+				hash = s.Value
 			}
 		}
 	}
-	return fmt.Sprintf("%s %s (%s%s, %s/%s)", name, Version(), revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	hash, changed := strings.CutSuffix(hash, "-dirty")
+	hash = fmt.Sprintf("%.12s", hash)
+	if changed {
+		hash += "-dirty"
+	}
+	return hash
 }

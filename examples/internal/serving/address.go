@@ -3,12 +3,12 @@ package serving
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
+
+	"github.com/rs/zerolog"
 )
 
 // address is one address of LISTEN.
@@ -27,7 +27,7 @@ var modes = map[string]tls.ClientAuthType{
 }
 
 // addresses reads LISTEN and the files of its certificates. It takes no port.
-func (o *Options) addresses() ([]address, error) {
+func (o *Options) addresses(log zerolog.Logger) ([]address, error) {
 	if (o.TLSCert == "") != (o.TLSKey == "") {
 		return nil, errors.New("TLS_CERT_FILE and TLS_KEY_FILE: set both, or none for plain HTTP")
 	}
@@ -55,32 +55,13 @@ func (o *Options) addresses() ([]address, error) {
 	case o.TLSCert == "":
 		return out, nil
 	}
-	return out, o.loadCertificates(out)
-}
-
-// loadCertificates gives each address its TLS configuration.
-func (o *Options) loadCertificates(to []address) error {
-	pair, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey)
-	if err != nil {
-		return fmt.Errorf("TLS_CERT_FILE, TLS_KEY_FILE: %w", err)
+	certificates, err := LoadCertificates(CertificateFiles{
+		Cert: o.TLSCert, Key: o.TLSKey, Authorities: o.ClientCA, Settings: [3]string{"TLS_CERT_FILE", "TLS_KEY_FILE", "CLIENT_CA_FILE"},
+	}, log)
+	for i := range out {
+		out[i].tls = certificates.Config(out[i].clients)
 	}
-	var authorities *x509.CertPool
-	if o.ClientCA != "" {
-		text, err := os.ReadFile(o.ClientCA)
-		if err != nil {
-			return fmt.Errorf("CLIENT_CA_FILE: %w", err)
-		}
-		if authorities = x509.NewCertPool(); !authorities.AppendCertsFromPEM(text) {
-			return fmt.Errorf("CLIENT_CA_FILE: %s has no certificate in PEM", o.ClientCA)
-		}
-	}
-	for i := range to {
-		to[i].tls = &tls.Config{
-			Certificates: []tls.Certificate{pair}, ClientAuth: to[i].clients, ClientCAs: authorities,
-			MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
-		}
-	}
-	return nil
+	return out, err
 }
 
 // port is an address that the program has taken.
@@ -100,9 +81,10 @@ func (p port) url() string {
 // Ports are all addresses of a program.
 type Ports []port
 
-// Open reads the certificates and takes all addresses of Listen, or none.
-func (o *Options) Open(ctx context.Context) (taken Ports, err error) {
-	addresses, err := o.addresses()
+// Open reads the certificates and takes all addresses of Listen, or none. New connections get the certificates that the
+// files have then: log gets the changes.
+func (o *Options) Open(ctx context.Context, log zerolog.Logger) (taken Ports, err error) {
+	addresses, err := o.addresses(log)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ type Options struct {
 // Register adds the flags. Serves says what the program serves.
 func (o *Options) Register(fs *flag.FlagSet, listen, serves, metrics string) {
 	fs.StringVar(&o.Listen, "listen", listen, "comma-separated addresses of "+serves+"; =required or =optional after one asks its clients for certificates")
-	fs.StringVar(&o.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP")
+	fs.StringVar(&o.TLSCert, "tls-cert-file", "", "certificate file; without one the server speaks plain HTTP; a changed file needs no restart")
 	fs.StringVar(&o.TLSKey, "tls-key-file", "", "the certificate's key file")
 	fs.StringVar(&o.ClientCA, "client-ca-file", "", "PEM file with the authorities of client certificates")
 	fs.StringVar(&o.LogLevel, "log-level", "info", "trace, debug, info, warn or error")
