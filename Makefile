@@ -5,14 +5,14 @@ CACHE = $(CURDIR)/.cache
 LINT = $(CACHE)/golangci-lint-$(GOLANGCI_VERSION)
 TESTSUM_VERSION = v1.13.0
 TESTSUM = $(CACHE)/gotestsum-$(TESTSUM_VERSION)
-PLATFORMS = linux/arm64 darwin/arm64 windows/amd64
 
 # Each module of the workspace with all its packages.
 MODULES = $(shell go list -m -f '{{.Dir}}')
 ALL = $(addsuffix /...,$(MODULES))
 
 # All programs and tests are built without cgo, except for the race detector, which needs it. Each
-# package is then compiled twice at most: once like this, once for the race detector.
+# package is then compiled twice at most: once like this, once for the race detector. The programs
+# of a release have -trimpath, and their packages stay in the build cache for all clones.
 export CGO_ENABLED = 0
 
 # Packages whose tests run without the race detector: they start programs and watch them from
@@ -20,7 +20,7 @@ export CGO_ENABLED = 0
 # first, so that the others run beside them.
 PLAIN_TREES = internal/endtoend manager/internal/chaos examples driver/vm/libvirt driver/vm/ec2 \
   secrets/vault secrets/aws secrets/azure secrets/google secrets/kubernetes logger/otlp \
-  internal/testbed internal/docs internal/conformance
+  internal/testbed internal/docs internal/conformance internal/release
 RACE_FIRST = ./driver/kubernetes ./driver/vm ./manager ./internal/endtoend/peers
 
 # $(call packages,TREES) lists the packages of the workspace in or below these folders, in this order.
@@ -28,7 +28,7 @@ packages = $(foreach d,$(1),./$(d)/...)
 PLAIN = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(call packages,$(PLAIN_TREES)) | grep -v '/internal/endtoend/peers$$')
 RACE = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $(RACE_FIRST) $(ALL) | awk '!seen[$$0]++' | grep -vxF "$$(printf '%s\n' $(PLAIN))")
 
-.PHONY: all test suite plain race soak conformance chaos attack vmcrash bench plots screens queuetest fuzz lint vet overlay build sizes images manifests cross clean requirements
+.PHONY: all test suite plain race soak conformance chaos attack vmcrash bench plots screens queuetest fuzz lint vet build sizes release images manifests cross clean requirements
 
 all: build vet lint test
 
@@ -61,11 +61,12 @@ race: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 
 ## soak: the long random histories of which "make test" runs small samples; takes hours
 soak: queuetest chaos vmcrash
+	DLITE_TEST_SOURCES=2000 go test -v -count=1 -timeout 30m -run '^TestManySources' ./task/connector/source
 	DLITE_TEST_DRONE_STAGES=1000 go test -count=1 -timeout 30m -run '^(TestStagesEndOnce.*|TestTwoServers.*)$$' ./client/drone
 	DLITE_PIPELINETEST_RUNS=10000 go test -count=1 -timeout 30m -run '^TestTheEngineActsAsTheModel$$' ./manager/pipeline/internal/engine
 	@internal/testbed/run.sh env DLITE_HISTORYTEST_RUNS=5000 go test -count=1 -timeout 60m -run '^TestTheHistoryActsAsTheModel$$' ./manager/pipeline/internal/store
-	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 DLITE_TEST_RUN_KILLS=300 \
-	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*|TestRunsSurviveKills.*|TestADroneStage.*Survives.*)$$' ./internal/endtoend
+	@internal/testbed/run.sh env DLITE_TEST_LOGSTORM=1 DLITE_TEST_LONG_RUN=100000 DLITE_TEST_ENGINE_ROUNDS=10 DLITE_TEST_KILL_INSTANTS=300 DLITE_TEST_RUN_KILLS=300 \
+	  go test -v -count=1 -timeout 2h -run '^(TestLogsOutlastAStorm|TestKillsOfTheEngineLeaveNothing|TestKillsAtRandomInstants.*|TestRunsSurviveKills.*|TestALongRun.*|TestADroneStage.*Survives.*)$$' ./internal/endtoend
 
 ## conformance: the suite of all drivers on all infrastructures, and docs/conformance.md from it
 CONFORMANCE = $(CACHE)/conformance
@@ -75,13 +76,15 @@ conformance:
 	  go test -count=1 -timeout 25m -run '^TestConformance' ./driver/... ./driver/kubernetes/... ./driver/vm/libvirt/... ./driver/vm/ec2/...
 	go run ./internal/conformance $(CONFORMANCE) docs/conformance.md
 
-## chaos: thousands of stages, and of runs of pipelines, while all processes are killed, paused and cut off;
+## chaos: thousands of stages, of perpetual tasks and of runs of pipelines, while all processes are killed, paused and cut off;
 ## DLITE_CHAOS_SEED=... repeats a run
 CHAOS_STAGES ?= 20000
 CHAOS_RUNS ?= 2000
+CHAOS_PERPETUAL ?= 10000
 chaos:
 	@DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 6h -run '^TestRunsSurvive' ./manager/pipeline
-	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
+	go test -count=1 -timeout 30m ./manager/internal/perpetual -rapid.checks=100000 -rapid.steps=80
+	@DLITE_CHAOS_STAGES=$(CHAOS_STAGES) DLITE_CHAOS_PERPETUAL=$(CHAOS_PERPETUAL) DLITE_CHAOS_RUNS=$(CHAOS_RUNS) internal/testbed/run.sh go test -v -count=1 -timeout 3h ./manager/internal/chaos
 
 ## attack: a hostile account, step and network against the bundled programs, DLITE_ATTACK_TRIES (default 40 here, 10 in a test run)
 ## tries of each kind
@@ -139,33 +142,25 @@ $(TESTSUM):
 	GOBIN=$(CACHE) go install gotest.tools/gotestsum@$(TESTSUM_VERSION)
 	@mv $(CACHE)/gotestsum $(TESTSUM)
 
-# Package grpc links the templates of golang.org/x/net/trace unless this tag is set. Templates call methods by
-# name, so that the linker keeps every method: 25 MB of the manager, which links gRPC with its buckets.
-TAGS = -tags grpcnotrace
-TRIM = -trimpath
-RELEASE = $(TRIM) $(TAGS) -ldflags='-s -w'
+# Programs, platforms and flags of the bundled programs: internal/release/programs.go and build.go.
+# Without the workspace the Go command leaves go.work.sum alone: a release needs a working tree without changes.
+RELEASE = GOWORK=off go build -C internal/release -o $(CURDIR)/bin/make-release . && bin/make-release
 
-# The delegate starts a small program for the host steps of a transaction, which it has inside. In the repository the file
-# is empty.
-OVERLAY = -overlay $(CURDIR)/bin/overlay.json
-overlay:
+## build: every program for this machine, into bin/, for debugging and tests: with symbols, and compiled like the tests
+build:
 	@mkdir -p bin
-	GOOS=linux GOARCH=$(TARGETARCH) go build $(RELEASE) -o $(CURDIR)/bin/supervisor-$(TARGETARCH) ./driver/local/host/supervisor
-	@echo '{"Replace":{"$(CURDIR)/examples/delegate/supervisor.bin":"$(CURDIR)/bin/supervisor-$(TARGETARCH)"}}' > $(CURDIR)/bin/overlay.json
+	@$(RELEASE) overlay -out bin
+	go build -tags grpcnotrace -overlay bin/overlay.json -o bin/ ./examples/...
 
-## build: every program, into bin/
-build: overlay
-	go build $(TAGS) $(OVERLAY) -o bin/ ./examples/...
+## sizes: the programs of a release for linux/amd64 in bin/release, with their sizes in MB; fails if one has grown
+sizes:
+	@$(RELEASE) sizes -out bin/release
 
-## sizes: the stripped programs in bin/release, with their sizes in MB; fails if one has grown
-sizes: overlay
-	@mkdir -p bin/release
-	go build $(RELEASE) $(OVERLAY) -o bin/release/ ./examples/manager ./examples/delegate ./examples/agent ./examples/dlite
-	@status=0; for goal in manager:48 delegate:38 agent:14 dlite:40; do \
-	  bytes=$$(wc -c < bin/release/$${goal%:*}); \
-	  awk "BEGIN { printf \"%-9s %4.1f MB, at most %d MB\\n\", \"$${goal%:*}\", $$bytes / 1000000, $${goal#*:} }"; \
-	  [ $$bytes -le $$(($${goal#*:} * 1000000)) ] || status=1; \
-	done; exit $$status
+## release: the files of VERSION, such as v0.3.0, in OUT (default dist), signed with the minisign key in the file KEY
+OUT ?= dist
+release:
+	@[ -n "$(VERSION)" ] || { echo "usage: make release VERSION=vX.Y.Z [KEY=FILE] [OUT=DIR] [ADDRESS=URL]"; exit 2; }
+	@$(RELEASE) all -version "$(VERSION)" -out "$(OUT)" $(if $(KEY),-key "$(KEY)") $(if $(ADDRESS),-address "$(ADDRESS)")
 
 ## requirements: writes VERSION, such as v0.3.0, into the requirements of our modules on each other
 requirements:
@@ -175,30 +170,26 @@ requirements:
 	  sed -i -E 's#^(\s+github.com/delegate-io/dlite(/\S+)?) v[^ ]+#\1 $(VERSION)#' $$d/go.mod && echo "$$d/go.mod"; \
 	done
 
-## images: the images of the delegate and of the agent, for this architecture or TARGETARCH
+## images: the images of a release with the tag IMAGE_TAG, for this architecture or TARGETARCH; a Docker engine loads them
 TARGETARCH ?= $(shell go env GOARCH)
 IMAGE_TAG ?= 0.1.0
-images: overlay
-	@mkdir -p bin/images
-	CGO_ENABLED=0 GOOS=linux GOARCH=$(TARGETARCH) go build $(RELEASE) $(OVERLAY) -o bin/images/ ./examples/delegate ./examples/agent
-	cp /etc/ssl/certs/ca-certificates.crt bin/images/
-	@for i in delegate agent; do \
-	  docker build --platform linux/$(TARGETARCH) -t dlite-$$i:$(IMAGE_TAG) -f deploy/images/$$i.Dockerfile bin/images || exit 1; \
-	done
+images:
+	@rm -rf bin/images
+	@$(RELEASE) images -tag "$(IMAGE_TAG)" -platforms linux/$(TARGETARCH) -out bin/images
+	@for file in bin/images/*.tar; do docker load --input $$file || exit 1; done
 
 ## manifests: deploy/kubernetes from the chart, for users without Helm
 manifests:
 	helm template dlite deploy/chart --namespace dlite --values deploy/kubernetes/values.yaml > deploy/kubernetes/dlite.yaml
 
-## cross: the programs for all other platforms, compiled and linked; the SDK and its
-## tests are type-checked for the other operating systems
+## cross: the programs for other platforms, compiled and linked as for a release; the SDK and its
+## tests are type-checked for the other operating systems, with the packages that were compiled for the programs
+CROSS = linux/arm64 darwin/arm64 windows/amd64
 cross:
-	@for p in $(PLATFORMS); do \
-	  echo "build for $$p"; \
-	  export GOOS=$${p%/*} GOARCH=$${p#*/}; \
-	  go build -o /dev/null ./examples/delegate && go build -o /dev/null ./examples/agent || exit 1; \
-	  [ $$GOOS = linux ] || go vet -unusedresult ./... ./examples/delegate ./examples/agent || exit 1; \
+	@for p in $(CROSS); do \
+	  $(RELEASE) build -platforms $$p -programs delegate,agent || exit 1; \
+	  [ $${p%/*} = linux ] || GOOS=$${p%/*} GOARCH=$${p#*/} go vet -trimpath -tags grpcnotrace -unusedresult ./... ./examples/delegate ./examples/agent || exit 1; \
 	done
 
 clean:
-	rm -rf bin $(CACHE)
+	rm -rf bin dist $(CACHE)
