@@ -41,8 +41,8 @@ func TestConsumersOfEachModule(t *testing.T) {
 	t.Parallel()
 	release := publish(t)
 	for _, m := range release.modules {
-		if m.Path == module+"/internal/endtoend" {
-			continue // it has only tests
+		if strings.HasPrefix(m.Path, module+"/internal/") {
+			continue // they have only tests, and the program that makes releases
 		}
 		name := strings.TrimPrefix(strings.TrimPrefix(m.Path, module), "/")
 		t.Run("build with "+path.Join("dlite", name), func(t *testing.T) {

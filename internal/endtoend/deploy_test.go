@@ -49,6 +49,45 @@ func TestTheChartNamesMissingAndInvalidValues(t *testing.T) {
 	}
 }
 
+// The delegate may create Services only if the chart enables them.
+func TestTheChartPermitsServicesOnlyIfTheyAreEnabled(t *testing.T) {
+	t.Parallel()
+	args := []string{"template", "dlite", chart, "--set", "manager.url=https://manager.example.com,manager.accountID=demo,token.secret=a-secret"}
+	out, err := testbed.Helm(t, "", args...)
+	require.NoError(t, err)
+	require.NotContains(t, strings.ToLower(out), "services]")
+	require.NotContains(t, out, "KUBERNETES_SERVICES")
+	out, err = testbed.Helm(t, "", append(args, "--set", "stages.services=true")...)
+	require.NoError(t, err)
+	require.Contains(t, out, "resources: [services]\n    verbs: [create, get, list, delete]")
+	require.Contains(t, out, `{name: KUBERNETES_SERVICES, value: "true"}`)
+}
+
+// The ScaledObject of KEDA asks the call of the manager for the stages of the delegates' tags, with a bearer token.
+// The form is the documented one of the scaler "metrics-api"; KEDA itself is not part of this test.
+func TestTheChartScalesWithKEDA(t *testing.T) {
+	t.Parallel()
+	args := []string{"template", "dlite", chart, "--set", "manager.url=https://manager.example.com/,manager.accountID=demo,token.secret=a-secret",
+		"--set", `tags=linux\,big gpu,autoscale.kind=keda`}
+	_, err := testbed.Helm(t, "", args...)
+	require.ErrorContains(t, err, "autoscale.tokenSecret names a Secret")
+	out, err := testbed.Helm(t, "", append(args, "--set", "autoscale.tokenSecret=reader,autoscale.min=0,maxStages=7")...)
+	require.NoError(t, err)
+	for _, want := range []string{
+		`url: "https://manager.example.com/api/demand?accountId=demo&infra=kubernetes&tags=linux%2Cbig+gpu"`, "valueLocation: value",
+		`targetValue: "7"`, "authMode: bearer", "{parameter: token, name: reader, key: token}", "minReplicaCount: 0",
+	} {
+		require.Contains(t, out, want)
+	}
+	require.NotContains(t, out, "replicas:", "two of them would decide")
+	for set, want := range map[string]string{
+		"autoscale.kind=other": "it must be hpa, keda or empty", "autoscale.kind=hpa,maxStages=0": "autoscale.stages is the number of stages",
+	} {
+		_, err := testbed.Helm(t, "", append(args, "--set", set)...)
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // Rule D7: the delegate that the chart installs runs stages in another namespace, with only
 // the permissions of the chart. At its end it finishes running stages and leaves no resource.
 func TestTheDelegateOfTheChartRunsStages(t *testing.T) {

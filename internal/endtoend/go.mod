@@ -7,6 +7,7 @@ require (
 	github.com/delegate-io/dlite/driver/kubernetes v0.0.0
 	github.com/delegate-io/dlite/manager v0.0.0
 	github.com/delegate-io/dlite/secrets/kubernetes v0.0.0
+	github.com/delegate-io/dlite/task/connector v0.0.0
 	github.com/docker/docker v28.5.2+incompatible
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/klauspost/compress v1.20.3
@@ -22,6 +23,8 @@ require (
 
 require (
 	github.com/Microsoft/go-winio v0.6.2 // indirect
+	github.com/aws/aws-sdk-go-v2 v1.47.7 // indirect
+	github.com/aws/smithy-go v1.28.8 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/cenkalti/backoff/v5 v5.0.3 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
@@ -100,9 +103,11 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	gocloud.dev v0.47.0 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/mod v0.41.0 // indirect
 	golang.org/x/net v0.59.0 // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/term v0.46.0 // indirect
 	golang.org/x/text v0.42.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
@@ -132,4 +137,5 @@ replace (
 	github.com/delegate-io/dlite/driver/kubernetes => ../../driver/kubernetes
 	github.com/delegate-io/dlite/manager => ../../manager
 	github.com/delegate-io/dlite/secrets/kubernetes => ../../secrets/kubernetes
+	github.com/delegate-io/dlite/task/connector => ../../task/connector
 )

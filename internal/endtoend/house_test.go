@@ -92,6 +92,11 @@ var mayImport = map[string][]string{
 	"task/stage":    {"internal/jsonscan"},
 	"task/capacity": {},
 
+	"task/connector":                  {"task", "logger", "secrets"},
+	"task/connector/internal/sshtest": {"internal/testbed"}, // for tests
+	"task/connector/source":           {"task", "secrets", "internal/retryafter", "internal/source"},
+	"task/connector/status":           {"task", "internal/retryafter", "internal/source"},
+
 	"driver":                       {"task/stage"},
 	"driver/drivertest":            {"driver", "task/stage"},
 	"driver/transaction":           {"task", "task/stage", "task/capacity", "driver", "logger", "secrets", "internal/atomicfile", "internal/envelope", "internal/outcome", "internal/sealed", "internal/taskkind"},
@@ -101,35 +106,37 @@ var mayImport = map[string][]string{
 	"driver/local/internal/docker": {"driver", "task/stage", "driver/local/internal/steps", "internal/process", "internal/recorded"},
 	"driver/local/internal/steps":  {"driver", "task/stage", "internal/handover", "internal/recorded"},
 	"driver/agent":                 {"driver", "task", "task/stage", "logger", "secrets", "internal/envelope", "internal/handover"},
-	"driver/vm":                    {"driver", "driver/agent", "task/stage", "internal/atomicfile"},
+	"driver/vm":                    {"driver", "driver/agent", "task/stage", "internal/atomicfile", "internal/imds"},
 	"driver/vm/qemu":               {"driver/vm", "driver/vm/internal/provider", "driver/agent", "internal/atomicfile", "internal/process"},
 	"driver/vm/libvirt":            {"driver/vm", "driver/vm/internal/provider", "driver/agent"},
 	"driver/vm/ec2":                {"driver/vm", "driver/agent"},
 	"driver/kubernetes":            {"driver", "driver/agent", "task/stage", "internal/podagent", "internal/recorded"},
 	"driver/cgi":                   {"task", "task/stage", "logger", "secrets", "internal/artifact", "internal/gitremote", "internal/process"},
-	"driver/sidecar":               {"task", "logger", "secrets", "internal/process"},
+	"driver/daemonset":             {"driver", "task", "task/stage", "logger", "secrets", "internal/atomicfile", "internal/process", "internal/supervise"},
+	"driver/sidecar":               {"task", "logger", "secrets", "internal/process", "internal/supervise"},
 
 	"router":         {"task", "logger", "internal/answers", "internal/outcome", "internal/taskkind"},
 	"router/secrets": {"task", "router", "secrets", "logger", "internal/answers", "internal/outcome"},
 	"router/tracing": {"task", "internal/answers", "internal/outcome", "internal/taskkind"},
 
-	"client":                 {"task", "internal/retryafter", "internal/token"},
+	"client":                 {"task", "internal/perpetual", "internal/retryafter", "internal/token"},
 	"client/drone":           {"client", "client/drone/yaml", "task", "task/stage", "task/capacity", "logger", "internal/atomicfile"},
 	"client/drone/dronetest": {},
 	"client/drone/yaml":      {"task/stage"},
-	"client/clienttest":      {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/taskkind", "internal/token"},
+	"client/clienttest":      {"client", "task", "task/stage", "internal/answers", "internal/envelope", "internal/perpetual", "internal/taskkind", "internal/token"},
 	"internal/clientfaults":  {"client/clienttest", "task"},
 
-	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/taskkind"},
+	"poller":         {"client", "router", "task", "task/capacity", "logger", "internal/atomicfile", "internal/perpetual", "internal/taskkind"},
 	"poller/metrics": {"poller", "router", "task", "task/capacity", "logger/telemetry"},
 
-	"manager":                              {"manager/api", "manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/envelope", "internal/httpserver", "internal/jsonscan", "internal/taskkind", "internal/token"},
+	"manager":                              {"manager/api", "manager/internal/perpetual", "manager/internal/queue", "manager/internal/queuelog", "manager/internal/journal", "task", "task/stage", "logger/telemetry", "internal/envelope", "internal/httpserver", "internal/jsonscan", "internal/perpetual", "internal/taskkind", "internal/token"},
 	"manager/api":                          {"internal/retryafter"},
 	"manager/web":                          {"manager/api"},
 	"manager/web/oidc":                     {"manager/api", "manager/web"},
 	"manager/sqlite":                       {"manager/internal/journal", "internal/atomicfile"},
 	"manager/redis":                        {"manager/internal/journal", "manager/internal/livelog"},
 	"manager/logservice":                   {"manager/internal/livelog", "logger", "internal/httpserver", "internal/jsonscan", "internal/logheader"},
+	"manager/internal/perpetual":           {"internal/perpetual"},
 	"manager/internal/queue":               {"task", "task/stage"},
 	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader", "internal/retryafter"},
 	"manager/internal/queuetest":           {"manager", "manager/api", "manager/internal/journal", "task", "internal/token"},
@@ -139,14 +146,14 @@ var mayImport = map[string][]string{
 	"manager/internal/logservicetest":      {"manager/internal/livelog"},
 	"manager/internal/chaos":               {},
 
-	"manager/pipeline":                     {"manager", "manager/api", "logger", "task", "task/stage", "internal/token"},
+	"manager/pipeline":                     {"manager", "manager/api", "logger", "task", "task/stage", "internal/source", "internal/token"},
 	"manager/pipeline/internal/definition": {"manager/pipeline/internal/expression"},
 	"manager/pipeline/internal/expression": {},
 	"manager/pipeline/internal/engine":     {"manager/pipeline/internal/definition", "manager/pipeline/internal/expression"},
-	"manager/pipeline/internal/steps":      {"manager/api", "manager/pipeline/internal/definition", "manager/pipeline/internal/engine", "manager/pipeline/internal/expression", "task", "task/stage"},
+	"manager/pipeline/internal/steps":      {"manager/api", "manager/pipeline/internal/definition", "manager/pipeline/internal/engine", "manager/pipeline/internal/expression", "task", "task/stage", "internal/source"},
 	"manager/pipeline/internal/store":      {},
 	"manager/pipeline/streams":             {"manager/pipeline/internal/store", "manager/redis"},
-	"manager/pipeline/internal/trigger":    {},
+	"manager/pipeline/internal/trigger":    {"internal/source"},
 
 	"internal/answers":    {},
 	"internal/artifact":   {"task/stage"},
@@ -157,14 +164,18 @@ var mayImport = map[string][]string{
 	"internal/gitremote":  {"task/stage"},
 	"internal/handover":   {"driver", "task/stage", "internal/dotenv"},
 	"internal/httpserver": {},
+	"internal/imds":       {},
 	"internal/jsonscan":   {},
 	"internal/logheader":  {},
 	"internal/outcome":    {"task"},
+	"internal/perpetual":  {"task"},
 	"internal/podagent":   {"driver", "driver/agent", "task/stage"},
 	"internal/process":    {},
 	"internal/recorded":   {"driver"},
 	"internal/retryafter": {},
+	"internal/source":     {},
 	"internal/sealed":     {"internal/atomicfile"},
+	"internal/supervise":  {"internal/process"},
 	"internal/taskkind":   {"task"},
 	"internal/token":      {},
 
@@ -173,6 +184,7 @@ var mayImport = map[string][]string{
 	"internal/testbed/spy": {},
 	"internal/conformance": {},
 	"internal/plot":        {},
+	"internal/release":     {},
 }
 
 // importRule returns the entry of mayImport for a package.
@@ -223,8 +235,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 44
-	mostNames              = 581
+	mostPackages           = 48
+	mostNames              = 660
 	mostDirectRequirements = 25 // of the root module
 )
 

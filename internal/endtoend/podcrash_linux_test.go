@@ -51,7 +51,7 @@ func (s *podScene) fill() {
 		first := s.step("first", s.cluster.Image, "echo x > file; sleep 600."+s.token+" & (sleep 600."+s.token+" &) ; sleep 0.1")
 		first.Auth = &stage.Auth{Address: "test.invalid", Username: "somebody", Password: "no real password"}
 		service := s.step("service", s.cluster.Image, "sleep 600."+s.token)
-		service.Detach = true
+		service.Detach, service.PortBindings = true, map[string]string{"80": "8080"}
 		s.submitSteps(first, service, s.step("last", s.cluster.Image, "cat file"))
 	}
 }
@@ -73,11 +73,11 @@ func (s *podScene) assertClean(when string, tolerance time.Duration) {
 	}
 }
 
-// left returns the pods and Secrets of the namespace that are older than tolerance. It ignores
+// left returns the pods, Secrets and Services of the namespace that are older than tolerance. It ignores
 // the bystander, which must exist.
 func (s *podScene) left(tolerance time.Duration) (left []string) {
 	s.t.Helper()
-	out, err := s.cluster.Kubectl(s.t, "--namespace", s.pods.Namespace, "get", "pods,secrets", "-o",
+	out, err := s.cluster.Kubectl(s.t, "--namespace", s.pods.Namespace, "get", "pods,secrets,services", "-o",
 		`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.metadata.creationTimestamp}{"\n"}{end}`)
 	require.NoError(s.t, err, out)
 	require.Contains(s.t, out, "Pod/bystander ")
@@ -93,7 +93,7 @@ func (s *podScene) left(tolerance time.Duration) (left []string) {
 	return left
 }
 
-// Rules T2, D7: a delegate that kills itself at any point leaves no pod and no Secret after
+// Rules T2, D7: a delegate that kills itself at any point leaves no pod, no Secret and no Service after
 // its next start.
 func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 	if testing.Short() {
@@ -126,7 +126,7 @@ func TestAKillAtEveryFaultPointLeavesNothingInTheCluster(t *testing.T) {
 }
 
 // Rules T2, D7: a delegate that is killed at random moments, with the stages in any state,
-// leaves no pod and no Secret.
+// leaves no pod, no Secret and no Service.
 func TestKillsAtRandomInstantsLeaveNothingInTheCluster(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")

@@ -30,7 +30,7 @@ func (f *faultPoints) pods() (victimDriver, error) {
 		return nil, err
 	}
 	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return &faultyCluster{rt, f} })
-	d, err := kubernetes.New(kubernetes.Config{REST: config, Namespace: f.Pods.Namespace, AgentImage: f.Pods.AgentImage})
+	d, err := kubernetes.New(kubernetes.Config{REST: config, Namespace: f.Pods.Namespace, AgentImage: f.Pods.AgentImage, Services: true})
 	if err != nil {
 		return nil, err
 	}

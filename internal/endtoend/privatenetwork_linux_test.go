@@ -34,47 +34,55 @@ type privateCA struct {
 	roots     *x509.CertPool
 	cert, key string // files
 	server    tls.Certificate
+	root      *x509.Certificate
+	rootKey   *ecdsa.PrivateKey
 }
 
 func newPrivateCA(t *testing.T) *privateCA {
 	t.Helper()
-	newKey := func() *ecdsa.PrivateKey {
-		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		return k
-	}
 	root := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "Private Test CA"}, NotAfter: time.Now().Add(24 * time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
-	rootKey := newKey()
+	rootKey := newECKey(t)
 	rootDER, err := x509.CreateCertificate(rand.Reader, root, root, &rootKey.PublicKey, rootKey)
 	require.NoError(t, err)
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-		KeyUsage: x509.KeyUsageDigitalSignature,
-	}
-	leafKey := newKey()
-	leafDER, err := x509.CreateCertificate(rand.Reader, leaf, root, &leafKey.PublicKey, rootKey)
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(leafKey)
-	require.NoError(t, err)
-
-	ca := &privateCA{dir: t.TempDir(), roots: x509.NewCertPool()}
 	files := t.TempDir()
-	ca.cert, ca.key = filepath.Join(files, "cert.pem"), filepath.Join(files, "key.pem")
-	for file, block := range map[string]*pem.Block{
-		filepath.Join(ca.dir, "ca.pem"): {Type: "CERTIFICATE", Bytes: rootDER},
-		ca.cert:                         {Type: "CERTIFICATE", Bytes: leafDER},
-		ca.key:                          {Type: "EC PRIVATE KEY", Bytes: keyDER},
-	} {
-		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	ca := &privateCA{
+		dir: t.TempDir(), roots: x509.NewCertPool(), root: root, rootKey: rootKey,
+		cert: filepath.Join(files, "cert.pem"), key: filepath.Join(files, "key.pem"),
 	}
-	ca.roots.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER}))
+	rootPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: rootDER})
+	require.NoError(t, os.WriteFile(filepath.Join(ca.dir, "ca.pem"), rootPEM, 0o600))
+	ca.roots.AppendCertsFromPEM(rootPEM)
+	ca.issue(t)
 	ca.server, err = tls.LoadX509KeyPair(ca.cert, ca.key)
 	require.NoError(t, err)
 	return ca
+}
+
+func newECKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return k
+}
+
+// issue writes a new certificate and its key.
+func (ca *privateCA) issue(t *testing.T) {
+	t.Helper()
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "127.0.0.1"}, NotAfter: time.Now().Add(24 * time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature,
+	}
+	key := newECKey(t)
+	der, err := x509.CreateCertificate(rand.Reader, leaf, ca.root, &key.PublicKey, ca.rootKey)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(ca.cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	require.NoError(t, os.WriteFile(ca.key, pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600))
 }
 
 // tunnels is a proxy with credentials. It records the destinations.

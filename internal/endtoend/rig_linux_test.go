@@ -32,6 +32,7 @@ type rig struct {
 	dir      string
 	address  string   // of the manager itself
 	serve    []string // arguments of the manager
+	roots    *x509.CertPool
 	logsAway atomic.Bool
 }
 
@@ -47,7 +48,7 @@ type rigConfig struct {
 // newRig builds both programs and starts the manager.
 func newRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
-	s := &rig{dir: t.TempDir()}
+	s := &rig{dir: t.TempDir(), roots: c.roots}
 	testbed.Keep(t, s.dir) // processes of steps survive a delegate
 	for _, name := range []string{"manager", "delegate"} {
 		require.NoError(t, os.Rename(testbed.BuildStatic(t, "./examples/"+name), filepath.Join(s.dir, name)))

@@ -2,6 +2,7 @@ package endtoend_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -91,7 +92,7 @@ func (s *rig) try(ctx context.Context, method, path, body string) (int, []byte, 
 		return 0, nil, err
 	}
 	req.Header.Set("Authorization", "Bearer "+s.token)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: s.roots, MinVersion: tls.VersionTLS12}}}
 	res, err := client.Do(req)
 	if err != nil {
 		return 0, nil, err

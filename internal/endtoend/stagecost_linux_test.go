@@ -96,7 +96,7 @@ func cpuTicks(b *testing.B, pid int) (sum int) {
 }
 
 // residentMemory returns the resident memory of a process, in bytes.
-func residentMemory(b *testing.B, pid int) int {
+func residentMemory(b testing.TB, pid int) int {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	require.NoError(b, err)
@@ -107,7 +107,7 @@ func residentMemory(b *testing.B, pid int) int {
 
 // sizeOfFiles returns the size of the files below a directory whose names have a prefix.
 // Files may disappear meanwhile.
-func sizeOfFiles(b *testing.B, dir, prefix string) (sum int64) {
+func sizeOfFiles(b testing.TB, dir, prefix string) (sum int64) {
 	b.Helper()
 	require.NoError(b, filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.HasPrefix(d.Name(), prefix) {
