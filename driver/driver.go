@@ -210,6 +210,17 @@ type Result struct {
 	Lost string
 	// Tests summarises the test reports of the step. It is nil without reports.
 	Tests *stage.TestSummary
+	// Release removes what the driver still has of a step that has ended, such as its container. Until the call,
+	// Reattach returns the same result and output. The caller of Execute and Reattach calls it once, when it has
+	// passed both on. Cleanup does the same. Nil means that there is nothing to remove.
+	Release func() `json:"-"`
+}
+
+// End calls Release, if it is set. It may be called on nil.
+func (r *Result) End() {
+	if r != nil && r.Release != nil {
+		r.Release()
+	}
 }
 
 // Labels of each resource that supports labels. A sweep, or an operator, uses

@@ -99,6 +99,7 @@ func (s *step) execute(out io.Writer) (res *driver.Result, err error) {
 		err = errors.New("the driver returned no result")
 	}
 	if err == nil {
+		res.End()
 		return res, nil
 	}
 	if cause := context.Cause(s.ctx); cause != nil && !errors.Is(err, cause) {

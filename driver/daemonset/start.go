@@ -385,6 +385,7 @@ func (g *generation) startContainer(ctx context.Context, p *prepared, e *endpoin
 	go func() {
 		defer close(c.exited)
 		res, err := d.Execute(ctx, env, step, c.out, rec)
+		res.End()
 		switch {
 		case err != nil:
 			c.how = err.Error()

@@ -193,7 +193,9 @@ func (tx *transaction) fails(step stage.Step) (string, error) {
 func (tx *transaction) execute(ctx context.Context, step stage.Step, out io.Writer, extra ...*stage.Volume) (*driver.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step, ExtraVolumes: extra}, out, tx.ledger)
+	res, err := tx.d.Execute(ctx, tx.env, &driver.Step{Step: step, ExtraVolumes: extra}, out, tx.ledger)
+	res.End()
+	return res, err
 }
 
 // running is a step that was started in the background.

@@ -3,6 +3,7 @@ package transaction
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -129,15 +130,26 @@ func (t *transaction) endStep(ctx context.Context, e *execution) {
 }
 
 // endEarlierLog ends the log of a step that has ended in an earlier process, if that process was
-// killed before the end of the log.
-func (t *transaction) endEarlierLog(ctx context.Context, req *task.Request[stage.ExecuteRequest], id string, s earlier) {
+// killed before the end of the log. The log service gets the whole output again, if the driver still
+// has it, and drops the lines that it has.
+func (t *transaction) endEarlierLog(ctx context.Context, e *execution, s earlier) {
 	if s.logEnded || s.background != nil {
 		return
 	}
-	tk, _ := task.FromContext(ctx)
-	target := logTargetOf(tk, req.Data.LogConfig, t.logConfig, req.Data.LogKey)
-	target.resume("")
-	t.endLog(ctx, t.stages.openLog(ctx, target.stream()), req.Data.ID, id)
+	err := driver.ErrNotBegun
+	if len(s.begun) > 0 {
+		err = t.continueStep(ctx, e, s)
+	}
+	if err != nil {
+		logger.FromContext(ctx).Debug().Err(err).Msg("only the output that the earlier process has sent is in the log of the step")
+	}
+	if errors.Is(err, driver.ErrNotBegun) {
+		target := e.target
+		target.resume("")
+		e.openLog(t.stages.openLog(ctx, target.stream()))
+	}
+	t.endStep(ctx, e)
+	e.res.End()
 }
 
 // noteAnswer stores the answer of a step, and its background part, for a later

@@ -181,10 +181,6 @@ func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	ctx, stop := join(ctx, t.alive)
 	defer stop()
 	id := taskID(ctx, req.Data.ID)
-	if s := t.earlierAnswer(id); s.answer != nil { // the delegate ended while it was delivered
-		t.endEarlierLog(ctx, req, id, s)
-		return s.answer, nil
-	}
 	t.addSecrets(ctx, req.Data.Secrets...)
 	ctx = t.withLogger(ctx, cmp.Or(req.Data.StageRuntimeID, t.env.ID), req.Data.ID)
 	if req.Data.Auth != nil {
@@ -192,6 +188,10 @@ func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	}
 
 	e := t.newExecution(ctx, req, id)
+	if s := t.earlierAnswer(id); s.answer != nil { // the delegate ended while it was delivered
+		t.endEarlierLog(ctx, e, s)
+		return s.answer, nil
+	}
 	if earlier, begun := t.takeEarlierStep(id); !begun || !t.followStep(ctx, e, earlier) {
 		t.runStep(ctx, e)
 	}
@@ -199,6 +199,7 @@ func (s *Stages) execute(ctx context.Context, req *task.Request[stage.ExecuteReq
 	r := t.answer(e.res, e.err)
 	t.noteAnswer(e, r) // before the end of the log, which may take long: a later process must know how the step ended
 	t.endStep(ctx, e)
+	e.res.End() // until here, a later process can read the output again
 	return r, nil
 }
 

@@ -122,19 +122,22 @@ func (t *transaction) takeEarlierStep(id string) (earlier, bool) {
 // nothing of the step has run.
 func (t *transaction) followStep(ctx context.Context, e *execution, s earlier) bool {
 	logger.FromContext(ctx).Info().Msg("continuing with a step of an earlier process")
+	e.err = t.continueStep(ctx, e, s)
+	return !errors.Is(e.err, driver.ErrNotBegun)
+}
+
+// continueStep has the driver continue with a step, and continues its log.
+func (t *transaction) continueStep(ctx context.Context, e *execution, s earlier) (err error) {
 	target := e.target
 	target.resume(s.writer)
 	log := &lazyLog{open: func() logger.TaskLog { return t.stages.openLog(ctx, target.stream()) }}
 	e.openLog(log)
-	e.res, e.err = t.reattach(ctx, e, s.begun)
-	if errors.Is(e.err, driver.ErrNotBegun) {
-		return false
-	}
-	if log.log == nil { // the text from here on is new
+	e.res, err = t.reattach(ctx, e, s.begun)
+	if log.log == nil && !errors.Is(err, driver.ErrNotBegun) { // the text from here on is new
 		target.Writer = ""
 		log.log = log.open()
 	}
-	return true
+	return err
 }
 
 // CleanUpUnclaimed cleans up the transactions that Recover has resumed and for

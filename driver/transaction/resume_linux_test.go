@@ -362,40 +362,67 @@ func (l closingLog) Close(context.Context) error {
 	return nil
 }
 
-// Rule T5: the delegate is killed between the end of a step and the end of its log. The answer is
-// the step's own, and the next process ends the log, once.
+// Rules T5, L2: the delegate is killed between the end of a step and the end of its log. The answer is
+// the step's own. The next process sends the output again if the driver still has it, and ends the
+// log, once.
 func TestAStepWhoseLogHadNotEndedHasItsAnswer(t *testing.T) {
 	t.Parallel()
-	l := newLife(t)
-	l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
-		return &driver.Result{ExitCode: 3}, nil
-	}
-	log := closingLog{make(chan struct{}), make(chan struct{})}
-	t.Cleanup(func() { close(log.never) })
-	first := l.process(transaction.WithLog(func(context.Context, logger.StreamConfig) logger.TaskLog { return log }))
-	give(first, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
-	go give(first, "t2", "local_execute", step("one"))
-	receive(t, log.closing)
-	l.kill(first)
+	for output, want := range map[string]error{"": driver.ErrLost, "the whole output\n": nil} {
+		t.Run(output, func(t *testing.T) {
+			t.Parallel()
+			l := newLife(t)
+			var released atomic.Int32
+			result := &driver.Result{ExitCode: 3, Release: func() { released.Add(1) }}
+			l.w.onExecute = func(context.Context, *driver.Environment, *driver.Step, io.Writer) (*driver.Result, error) {
+				return result, nil
+			}
+			log, first := closingLog{make(chan struct{}), make(chan struct{})}, make(chan logger.StreamConfig, 2)
+			t.Cleanup(func() { close(log.never) })
+			killed := l.process(transaction.WithLog(func(_ context.Context, target logger.StreamConfig) logger.TaskLog {
+				first <- target
+				return log
+			}))
+			give(killed, "t1", "local_init", stage.InitRequest{GroupID: "tx"})
+			go give(killed, "t2", "local_execute", step("one"))
+			receive(t, log.closing)
+			assert.Zero(t, released.Load(), "the output may be needed again until the log has ended")
+			l.kill(killed)
 
-	logs, targets := newLogs(), make(chan logger.StreamConfig, 2)
-	second := l.process(transaction.WithLog(func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
-		targets <- target
-		return logs.open(ctx, target)
-	}))
-	for range 2 { // the first answer may be lost too
-		r := give(second, "t2", "local_execute", step("one"))
-		assert.Equal(t, stage.Failure, statusOf(r))
-		assert.Contains(t, string(r.Data), `"exit_code":3`)
-		assert.NotContains(t, string(r.Data), "not known")
+			l.w.onReattach = func(_ context.Context, s *driver.Step, out io.Writer, begun []driver.Resource) (*driver.Result, error) {
+				assert.Equal(t, "one", s.ID)
+				assert.Len(t, begun, 1)
+				_, _ = io.WriteString(out, output)
+				if want != nil {
+					return nil, want
+				}
+				return result, nil
+			}
+			logs, targets := newLogs(), make(chan logger.StreamConfig, 2)
+			second := l.process(transaction.WithLog(func(ctx context.Context, target logger.StreamConfig) logger.TaskLog {
+				targets <- target
+				return logs.open(ctx, target)
+			}))
+			before := released.Load() // the killed process may still come to it
+			for range 2 {             // the first answer may be lost too
+				r := give(second, "t2", "local_execute", step("one"))
+				assert.Equal(t, stage.Failure, statusOf(r))
+				assert.Contains(t, string(r.Data), `"exit_code":3`)
+				assert.NotContains(t, string(r.Data), "not known")
+			}
+			target := receive(t, targets)
+			assert.True(t, target.SkipOpeningStream, "it continues the log of the earlier process")
+			if want == nil {
+				assert.Equal(t, receive(t, first).Writer, target.Writer, "the log service drops the lines that it has")
+				assert.Equal(t, before+1, released.Load())
+			} else {
+				assert.Empty(t, target.Writer)
+			}
+			text, closed := logs.get("one")
+			assert.Equal(t, output, text)
+			assert.True(t, closed)
+			assert.Empty(t, targets)
+		})
 	}
-	target := receive(t, targets)
-	assert.True(t, target.SkipOpeningStream, "it continues the log of the earlier process")
-	assert.Empty(t, target.Writer)
-	text, closed := logs.get("one")
-	assert.Empty(t, text)
-	assert.True(t, closed)
-	assert.Empty(t, targets)
 }
 
 // Rule T5: all background steps continue, or the transaction is cleaned up.

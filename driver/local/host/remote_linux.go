@@ -238,7 +238,7 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	case !errors.Is(err, driver.ErrNotBegun) && ctx.Err() == nil:
 		err = fmt.Errorf("%w: %w", driver.ErrLost, err)
 	}
-	if err != nil || !res.Detached {
+	if err != nil {
 		r.Files.Remove()
 	}
 	if errors.Is(err, errSupervisorEnded) {

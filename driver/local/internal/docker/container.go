@@ -45,9 +45,9 @@ func (r *run) runContainer(ctx context.Context) (*driver.Result, error) {
 	return c.end(ctx, res, err)
 }
 
-// end removes the container of a step that does not continue. If the step has ended by itself, a
-// follower removes the container and the caller does not wait for it. A process that takes over from
-// this one meanwhile reads the result from the container.
+// end removes the container of a step that does not continue. If the step has ended by itself, Release
+// has a follower remove the container: a process that takes over from this one meanwhile reads the
+// result from the container.
 func (c *containerRun) end(ctx context.Context, res *driver.Result, err error) (*driver.Result, error) {
 	err = explainEngine(c.cli, err)
 	if err == nil && res.Detached {
@@ -55,13 +55,16 @@ func (c *containerRun) end(ctx context.Context, res *driver.Result, err error) (
 	}
 	if err == nil {
 		c.finish()
-		if _, ok := c.Driver.Follow(removalOf(c.name), func(<-chan struct{}) { c.discard(ctx) }); ok {
-			return res, nil
+		res.Release = func() {
+			if _, ok := c.Driver.Follow(removalOf(c.name), func(<-chan struct{}) { c.discard(ctx) }); !ok {
+				c.discard(ctx)
+			}
 		}
+		return res, nil
 	}
 	c.discard(ctx)
 	c.finish()
-	return res, err
+	return nil, err
 }
 
 // removalOf returns the key of the follower that removes a container.

@@ -51,7 +51,7 @@ func (r *run) reattach(ctx context.Context, record driver.Resource) (*driver.Res
 	if err == nil {
 		r.Finish(ctx, res)
 	}
-	if err != nil || !res.Detached {
+	if err != nil {
 		r.Files.Remove()
 	}
 	return res, err

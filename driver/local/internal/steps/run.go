@@ -53,21 +53,16 @@ func (r *Run) execute(ctx context.Context, b Backend) (res *driver.Result, err e
 	if r.Files, err = r.newFiles(); err != nil {
 		return nil, err
 	}
-	defer func() {
-		// A detached step that has started continues to use its files.
-		if err != nil || !res.Detached {
-			r.Files.Remove()
-		}
-	}()
 	if res, err = b.Run(ctx, r); err != nil {
+		r.Files.Remove()
 		return nil, err
 	}
 	r.Finish(ctx, res)
 	return res, nil
 }
 
-// Finish adds the outputs and the test summary of a step that has ended to res. For a detached step
-// it closes the files.
+// Finish adds the outputs and the test summary of a step that has ended to res, and the removal of its
+// files to Release. For a detached step, which continues to use them, it closes the files.
 func (r *Run) Finish(ctx context.Context, res *driver.Result) {
 	if res.Detached {
 		r.Files.Close()
@@ -75,6 +70,13 @@ func (r *Run) Finish(ctx context.Context, res *driver.Result) {
 	}
 	r.Files.collect(res, r.Out)
 	r.summarizeTests(ctx, res)
+	next := res.Release
+	res.Release = func() {
+		r.Files.Remove()
+		if next != nil {
+			next()
+		}
+	}
 }
 
 // maskText replaces secrets in text. It must run before text is shortened: a mask does not recognize a
