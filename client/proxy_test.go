@@ -77,13 +77,13 @@ func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
 	p.wg.Add(1) // before the server stops to wait for this call
 	defer p.wg.Done()
 	w.WriteHeader(http.StatusOK)
-	near, _, err := http.NewResponseController(w).Hijack()
+	near, read, err := http.NewResponseController(w).Hijack() // the client may have sent its first bytes already
 	if err != nil {
 		_ = far.Close()
 		return
 	}
 	shut := func() { _ = far.Close(); _ = near.Close() }
-	p.wg.Go(func() { defer shut(); _, _ = io.Copy(far, near) })
+	p.wg.Go(func() { defer shut(); _, _ = io.Copy(far, read) })
 	p.wg.Go(func() { defer shut(); _, _ = io.Copy(near, far) })
 }
 

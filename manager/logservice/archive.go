@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"gocloud.dev/blob"
@@ -26,6 +27,7 @@ import (
 // archive stores complete logs in a bucket, one object for each log.
 type archive struct {
 	bucket *blob.Bucket
+	closed atomic.Bool
 
 	mu    sync.Mutex               // guards the following fields
 	total livelog.Usage            // of the objects, as last counted
@@ -107,7 +109,7 @@ func (a *archive) put(ctx context.Context, id livelog.ID, r io.Reader) error {
 	case err == nil:
 		before, had = attrs.Size, true
 	case gcerrors.Code(err) != gcerrors.NotFound:
-		return fmt.Errorf("looking into the archive: %w", err)
+		return a.explain("looking into the archive", err)
 	}
 	// If ctx ends before Close, the bucket discards the incomplete object.
 	ctx, cancel := context.WithCancel(ctx)
@@ -116,7 +118,7 @@ func (a *archive) put(ctx context.Context, id livelog.ID, r io.Reader) error {
 		ContentType: contentType, DisableContentTypeDetection: true, MaxConcurrency: 2,
 	})
 	if err != nil {
-		return fmt.Errorf("writing to the archive: %w", err)
+		return a.explain("writing to the archive", err)
 	}
 	// Without its ReadFrom, which allocates 1 MiB: most logs are small.
 	n, err := io.Copy(struct{ io.Writer }{w}, r)
@@ -126,7 +128,7 @@ func (a *archive) put(ctx context.Context, id livelog.ID, r io.Reader) error {
 		return err
 	}
 	if err := w.Close(); err != nil {
-		return fmt.Errorf("writing to the archive: %w", err)
+		return a.explain("writing to the archive", err)
 	}
 	change := livelog.Usage{Size: n - before}
 	if !had {
@@ -155,7 +157,7 @@ func (a *archive) open(ctx context.Context, id livelog.ID) (*blob.Reader, error)
 		return nil, livelog.ErrUnknown
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the archive: %w", err)
+		return nil, a.explain("reading the archive", err)
 	}
 	return r, nil
 }
@@ -196,7 +198,7 @@ func (a *archive) list(ctx context.Context, folder string, each func(object)) er
 	for token := blob.FirstPageToken; len(token) > 0; {
 		page, next, err := a.bucket.ListPage(ctx, token, listPage, options)
 		if err != nil {
-			return fmt.Errorf("listing the archive: %w", err)
+			return a.explain("listing the archive", err)
 		}
 		for _, o := range page {
 			if !strings.HasSuffix(o.Key, ".ndjson") {
@@ -225,10 +227,21 @@ func (a *archive) list(ctx context.Context, folder string, each func(object)) er
 
 func (a *archive) remove(ctx context.Context, o object) error {
 	if err := a.bucket.Delete(ctx, o.name); err != nil && gcerrors.Code(err) != gcerrors.NotFound {
-		return fmt.Errorf("removing from the archive: %w", err)
+		return a.explain("removing from the archive", err)
 	}
 	a.add(o.name, livelog.Usage{Logs: -1, Size: -o.size})
 	return nil
 }
 
-func (a *archive) close() error { return a.bucket.Close() }
+func (a *archive) close() error {
+	a.closed.Store(true)
+	return a.bucket.Close()
+}
+
+// explain adds to an error of the bucket what failed. After close, all calls fail with [livelog.ErrClosed].
+func (a *archive) explain(what string, err error) error {
+	if a.closed.Load() {
+		return livelog.ErrClosed
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}

@@ -138,14 +138,14 @@ func proxy(t *testing.T, to string, status int) *url.URL {
 		}
 		defer func() { _ = target.Close() }()
 		w.WriteHeader(http.StatusOK)
-		from, _, err := http.NewResponseController(w).Hijack()
+		from, read, err := http.NewResponseController(w).Hijack() // the client may have sent its first bytes already
 		if !assert.NoError(t, err) {
 			return
 		}
 		defer func() { _ = from.Close() }()
 		var both sync.WaitGroup
 		both.Go(func() {
-			_, _ = io.Copy(target, from)
+			_, _ = io.Copy(target, read)
 			_ = target.Close()
 		})
 		_, _ = io.Copy(from, target)
