@@ -35,7 +35,7 @@ type Driver interface {
 	// Execute returns a Result with the exit code and no error. If ctx ends first,
 	// Execute stops the step in the way that the cause of ctx asks for, waits until
 	// nothing of it runs, and returns the error of ctx. Resources of a step that has
-	// ended may be removed later, at the latest by Cleanup.
+	// ended may be removed later: by Release of the result, or at the latest by Cleanup.
 	Execute(ctx context.Context, env *Environment, step *Step, out io.Writer, l Ledger) (*Result, error)
 
 	// An error of Init or Execute may have a method FailureKind() string. It returns one of
