@@ -53,7 +53,7 @@ func retryWait(r *api.Retry, attempt int) time.Duration {
 func (c *core) retryStage(n *run) bool {
 	why := retryOnFailure
 	switch {
-	case n.lost:
+	case n.lost, n.FailureKind == api.FailureDelegateLost: // the delegate is alive when only its machine is gone
 		why = retryOnLost
 	case n.failed == api.Timeout:
 		why = retryOnTimeout

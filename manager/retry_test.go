@@ -124,6 +124,37 @@ func TestRetryPolicies(t *testing.T) {
 	}
 }
 
+// A delegate that is alive may report that the machine of a stage, or the end of a step, is lost.
+func TestAStageIsRunAgainAfterItsMachineIsLost(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	d := s.register("d", dockerTypes)
+	const gone = `{"code":"OK","data":{"command_execution_status":"FAILURE","failure_kind":"delegate_lost","error_message":"the cloud takes the machine away"}}`
+	s.submit(`{"id":"s","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":3,"backoff_ms":1000}}`)
+	first := idsOf(t, s.pass(d, initTask, succeeded))
+	s.pass(d, executeTask, gone)
+	s.pass(d, cleanupTask, succeeded)
+	st := s.stage("s")
+	require.Equal(t, api.Queued, st.Status)
+	require.Len(t, st.Attempts, 1)
+	assert.Contains(t, st.Attempts[0].Error, "the cloud takes the machine away")
+	s.advanceUntil(time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	s.pass(d, initTask, gone)
+	s.pass(d, cleanupTask, succeeded)
+	require.Equal(t, api.Queued, s.stage("s").Status, "the init counts too")
+	s.advanceUntil(2*time.Second, func() bool { return len(s.poll(d).Events) == 1 })
+	assert.NotEqual(t, first.GroupID, idsOf(t, s.pass(d, initTask, succeeded)).GroupID)
+	s.pass(d, executeTask, succeeded)
+	s.pass(d, cleanupTask, succeeded)
+	assert.Equal(t, api.Success, s.ended("s").Status)
+
+	s.submit(`{"id":"failures","steps":[{"id":"a","data":{}}],"retry":{"max_attempts":2,"on":["failure","timeout"]}}`)
+	s.pass(d, initTask, succeeded)
+	s.pass(d, executeTask, gone)
+	s.pass(d, cleanupTask, succeeded)
+	assert.Equal(t, api.FailureDelegateLost, s.ended("failures").FailureKind, "each end has one name in the policy")
+}
+
 // Rule Q6: a single task is submitted again. Waiting callers see the same task.
 func TestATaskIsSubmittedAgain(t *testing.T) {
 	t.Parallel()

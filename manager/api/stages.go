@@ -68,8 +68,9 @@ type StepRequest struct {
 type Retry struct {
 	// MaxAttempts is the largest number of attempts, including the first, up to 100. 0 and 1 mean no retry.
 	MaxAttempts int `json:"max_attempts"`
-	// On lists the ends that cause a retry. "lost" is the loss of the delegate, "timeout" is a time-out, "failure" is any
-	// other end except success and abort. Defaults to lost alone.
+	// On lists the ends that cause a retry. "lost" is the loss of the delegate, and every failure whose kind is
+	// [FailureDelegateLost], such as a machine that its cloud takes away. "timeout" is a time-out, "failure" is any other
+	// end except success and abort. Defaults to lost alone.
 	On []string `json:"on,omitempty"`
 	// BackoffMS is the time before the second attempt. It doubles for each further attempt, up to MaxBackoffMS. They
 	// default to 1 second and 5 minutes.

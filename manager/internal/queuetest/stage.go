@@ -332,7 +332,7 @@ func (m *model) finish(w *work) {
 func (m *model) retryStage(w *work) bool {
 	why := "failure"
 	switch {
-	case w.lost:
+	case w.lost, w.kind == "delegate_lost":
 		why = "lost"
 	case w.failed == timedOut:
 		why = "timeout"
