@@ -86,7 +86,8 @@ type Config struct {
 
 	// PerpetualLease is how long a delegate keeps its perpetual tasks without contact. After
 	// it the manager gives them to other delegates (docs/perpetual.md). Delegates renew
-	// their leases about four times in it. Defaults to 30 seconds, and is at least 1 second.
+	// their leases about four times in it. Defaults to 30 seconds. Values below 1 second and
+	// above 1 hour become these bounds.
 	PerpetualLease time.Duration
 
 	// MinDelegateVersion is the oldest version of delegates that may register, such as v1.2.3.

@@ -71,7 +71,7 @@ type serverCommand struct {
 	AccountBudget, TotalBudget budgetFlag
 	MinDelegateVersion         string
 	StatusSocket               string
-	Retention                  time.Duration
+	Retention, PerpetualLease  time.Duration
 	MaxFinished                int
 	MaxFinishedBytes           sizeFlag
 }
@@ -86,6 +86,13 @@ func newServerCommand() *ffcli.Command {
 	})
 }
 
+// The default of PERPETUAL_LEASE and its bounds.
+const (
+	defaultLease = 30 * time.Second
+	minLease     = time.Second
+	maxLease     = time.Hour
+)
+
 func (c *serverCommand) command(run func(context.Context, map[string]string, []string) error) *ffcli.Command {
 	return newCommand("server", "serve until interrupted", &c.storeOptions, func(fs *flag.FlagSet) {
 		c.Register(fs, "127.0.0.1:3460", "the API and the log service", defaultMetrics)
@@ -95,6 +102,7 @@ func (c *serverCommand) command(run func(context.Context, map[string]string, []s
 		fs.Var(&c.AccountBudget, "account-budget", "what each account may occupy, such as works=1000,bytes=64MiB; also delegates, schedules, holds, streams, perpetual (docs/manager.md)")
 		fs.Var(&c.TotalBudget, "total-budget", "what all accounts together may occupy, in the same form")
 		fs.StringVar(&c.MinDelegateVersion, "min-delegate-version", "", "oldest version of delegates that may register, such as v1.2.3; versions of another form may always (default: all may)")
+		fs.DurationVar(&c.PerpetualLease, "perpetual-lease", defaultLease, "how long a delegate keeps its perpetual tasks without contact, from 1s to 1h; 0 is 30s (docs/perpetual.md)")
 		fs.DurationVar(&c.Retention, "retention", time.Hour, "how long the manager remembers ended stages and single tasks; 0 is 1h")
 		fs.IntVar(&c.MaxFinished, "max-finished", 10_000, "largest number of ended stages and single tasks; the manager forgets the oldest; 0 is 10000")
 		c.MaxFinishedBytes = 64 << 20

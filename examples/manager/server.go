@@ -86,6 +86,7 @@ func serve(ctx context.Context, c *serverCommand, accounts map[string]string, ou
 		Store: store, StoreKeys: keys, Accounts: accounts, Logger: log, TracerProvider: tracer,
 		AccountBudget: c.AccountBudget.Budget, TotalBudget: c.TotalBudget.Budget,
 		MinDelegateVersion: c.MinDelegateVersion,
+		PerpetualLease:     c.PerpetualLease,
 		Retention:          c.Retention, MaxFinished: c.MaxFinished, MaxFinishedBytes: int(c.MaxFinishedBytes),
 		LogURLs: serving.List(c.LogURLs),
 		Logs: func(account, id, prefix string) *stage.LogConfig {
@@ -147,6 +148,8 @@ func (c *serverCommand) checkSettings() error {
 		return errors.New("LOG_URLS: each address must begin with http:// or https://")
 	case c.Retention < 0:
 		return errors.New("RETENTION: it must not be negative; 0 means 1h")
+	case c.PerpetualLease != 0 && (c.PerpetualLease < minLease || c.PerpetualLease > maxLease):
+		return fmt.Errorf("PERPETUAL_LEASE: it is %s; it must be from 1s to 1h, such as 30s; 0 means 30s", c.PerpetualLease)
 	case c.MaxFinished < 0:
 		return errors.New("MAX_FINISHED: it must not be negative; 0 means 10000")
 	case c.LogsMaxAgeDays < 0:

@@ -24,6 +24,7 @@ import (
 	"github.com/delegate-io/dlite/driver/local/host"
 	"github.com/delegate-io/dlite/driver/transaction"
 	"github.com/delegate-io/dlite/examples/internal/serving"
+	"github.com/delegate-io/dlite/internal/perpetual"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/logservice"
@@ -322,4 +323,30 @@ func TestWithACertificateItServesHTTPS(t *testing.T) {
 	assert.Equal(t, http.StatusOK, status)
 	assert.JSONEq(t, `{"delegates":[]}`, body)
 	require.NoError(t, p.end())
+}
+
+// The lease of perpetual tasks is a setting: a delegate gets it with its first call. A wrong one is named.
+func TestTheLeaseOfPerpetualTasksIsASetting(t *testing.T) {
+	t.Parallel()
+	parse := func(args ...string) (*serverCommand, error) {
+		c := &serverCommand{}
+		return c, c.command(func(context.Context, map[string]string, []string) error { return c.checkSettings() }).ParseAndRun(t.Context(), args)
+	}
+	for _, wrong := range []string{"999ms", "-1s", "61m"} {
+		_, err := parse("--perpetual-lease", wrong)
+		require.ErrorContains(t, err, "PERPETUAL_LEASE: it is ")
+	}
+	for want, args := range map[time.Duration][]string{30 * time.Second: nil, 7 * time.Second: {"--perpetual-lease", "7s"}} {
+		c, err := parse(append(args, "--store", "memory", "--listen", "127.0.0.1:0", "--http-bind", "off")...)
+		require.NoError(t, err)
+		p := start(t, c, map[string]string{"acme": fakeSecret}, nil)
+		d, err := client.New(p.url, "acme", fakeSecret)
+		require.NoError(t, err)
+		info, err := d.Register(t.Context(), &client.Registration{DelegateName: "d"})
+		require.NoError(t, err)
+		answer, err := d.ReconcilePerpetual(t.Context(), info.ID, &perpetual.Report{Session: "one", Types: []string{"x"}}, 0)
+		require.NoError(t, err)
+		assert.Equal(t, want.Milliseconds(), answer.LeaseMS)
+		d.CloseIdleConnections()
+	}
 }
