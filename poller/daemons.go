@@ -25,6 +25,9 @@ type Daemons interface {
 	// Report returns the state of the daemon sets, and a channel that is closed when it
 	// changes.
 	Report() ([]task.DaemonReport, <-chan struct{})
+	// Restarts returns how often a daemon was started again, because it had ended, was not
+	// healthy, or could not be started. A changed config does not count.
+	Restarts() int64
 }
 
 // WithDaemons has the poller run the daemon sets that the manager wants on this delegate.

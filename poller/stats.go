@@ -41,6 +41,11 @@ type Stats struct {
 	Running map[string]int
 	// Perpetual counts perpetual tasks, see [WithPerpetual].
 	Perpetual PerpetualStats
+	// Daemons counts the daemon sets that run now, by their state: healthy or unhealthy.
+	// DaemonRestarts counts the restarts of their daemons, see [Daemons]. Both are zero
+	// without [WithDaemons].
+	Daemons        map[string]int
+	DaemonRestarts int64
 }
 
 // PerpetualStats holds counts of perpetual tasks.
@@ -67,6 +72,7 @@ func (p *Poller) Stats() Stats {
 			Lost: c.perpetualLost.Load(), Refused: c.perpetualRefused.Load(),
 		},
 		Answered: map[task.Code]int64{}, Running: map[string]int{},
+		Daemons: map[string]int{daemonsHealthy: 0, daemonsUnhealthy: 0},
 		Refused: map[string]int64{refusedCapacity: 0, refusedThresholds: 0, refusedFilter: 0, refusedDraining: 0, refusedMaintenance: 0},
 	}
 	c.mu.Lock()
@@ -92,8 +98,25 @@ func (p *Poller) Stats() Stats {
 			st.Running[k.String()] = s.table.runningOf(k)
 		}
 	}
+	if p.daemons != nil {
+		all, _ := p.daemons.Report()
+		for _, d := range all {
+			if d.Healthy {
+				st.Daemons[daemonsHealthy]++
+			} else {
+				st.Daemons[daemonsUnhealthy]++
+			}
+		}
+		st.DaemonRestarts = p.daemons.Restarts()
+	}
 	return st
 }
+
+// The states of daemon sets, see [Stats].
+const (
+	daemonsHealthy   = "healthy"
+	daemonsUnhealthy = "unhealthy"
+)
 
 type counters struct {
 	polls, pollErrors, heartbeats, heartbeatErrors atomic.Int64

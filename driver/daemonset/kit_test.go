@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
@@ -24,6 +25,7 @@ import (
 	"github.com/delegate-io/dlite/driver/daemonset"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/poller/metrics"
 	"github.com/delegate-io/dlite/router"
 	routersecrets "github.com/delegate-io/dlite/router/secrets"
 	"github.com/delegate-io/dlite/secrets"
@@ -36,6 +38,7 @@ type stand struct {
 	srv     *clienttest.Server
 	log     *testbed.Events
 	runner  *daemonset.Runner
+	metrics *prometheus.Registry
 	journal string // directory of the daemons' journals
 	cfg     daemonset.Config
 	stop    func()
@@ -84,6 +87,8 @@ func (s *stand) start() {
 	log := zerolog.New(s.log)
 	p := poller.New(c, router.New(s.runner.Routes(), router.Standard(log, routersecrets.Resolve(secrets.ResolverConfig{}))),
 		poller.WithDaemons(s.runner), poller.WithLogger(log), poller.WithName("d"))
+	s.metrics = prometheus.NewPedanticRegistry()
+	s.metrics.MustRegister(metrics.Poller(p, nil))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- p.Run(ctx, 1) }()
@@ -111,6 +116,22 @@ func (s *stand) set(id, mode string, change func(map[string]any), tasks ...strin
 	b, err := json.Marshal(config)
 	require.NoError(s, err)
 	return task.DaemonSet{ID: id, Type: "type-" + id, Config: b, TaskIDs: tasks}
+}
+
+// metric returns the value of a metric. State is its label, or "".
+func (s *stand) metric(name, state string) float64 {
+	s.Helper()
+	families, err := s.metrics.Gather()
+	require.NoError(s, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == name && (state == "" || m.GetLabel()[0].GetValue() == state) {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	require.FailNow(s, "there is no metric", "%s %s", name, state)
+	return 0
 }
 
 func payload(id string) *task.Task {

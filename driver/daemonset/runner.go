@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/delegate-io/dlite/internal/process"
 	"github.com/delegate-io/dlite/secrets"
@@ -28,7 +29,9 @@ type Runner struct {
 	work    sync.WaitGroup     // of the keepers
 	early   []task.DaemonSet   // of an Apply before Run; guarded by mu
 	cgroups process.Cgroups
-	applied bool // guarded by mu
+	// restarts counts the restarts of daemons.
+	restarts atomic.Int64
+	applied  bool // guarded by mu
 }
 
 // link contains the functions of the poller that the keepers need.
@@ -148,6 +151,9 @@ func (r *Runner) Report() ([]task.DaemonReport, <-chan struct{}) {
 	}
 	return out, r.changed
 }
+
+// Restarts implements poller.Daemons. It counts since New.
+func (r *Runner) Restarts() int64 { return r.restarts.Load() }
 
 // tell announces that the report has changed. The caller holds mu.
 func (r *Runner) tell() {

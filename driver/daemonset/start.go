@@ -32,6 +32,7 @@ type generation struct {
 	renewals chan error
 	cancel   context.CancelFunc
 	done     chan struct{} // closed when nothing of it runs
+	again    bool          // start was called before; only the supervisor uses it
 
 	mu      sync.Mutex
 	want    *desired // the latest one with this program
@@ -207,6 +208,10 @@ func (k *keeper) prepare(ctx context.Context, d *desired) (*prepared, error) {
 
 // start starts the daemon.
 func (g *generation) start(ctx context.Context) (supervise.Instance, error) {
+	if g.again {
+		g.k.r.restarts.Add(1)
+	}
+	g.again = true
 	p, err := g.k.prepare(ctx, g.wants())
 	if err != nil {
 		return nil, err

@@ -55,6 +55,7 @@ func TestSettingsChangeInPlace(t *testing.T) {
 		return len(all) == 2 && strings.Contains(all[0]+all[1], "stopped") && strings.Count(all[0]+all[1], "assign t1") == 2
 	})
 	s.report("healthy", healthy("a"))
+	assert.Zero(t, s.metric("dlite_daemon_restarts_total", ""), "an update is no restart")
 	s.srv.SetDaemonSets([]task.DaemonSet{set(`{"refuse":true}`, "y")}, payload("t1"))
 	s.report("refused", unhealthy("these settings are refused"))
 	s.log.WaitFor(t, `"again_in":"50ms"`, 2) // with pauses
@@ -70,8 +71,11 @@ func TestACrashLoop(t *testing.T) {
 	s.log.WaitFor(t, `"again_in":"10ms"`, 1)
 	s.log.WaitFor(t, `"again_in":"20ms"`, 1)
 	s.log.WaitFor(t, `"again_in":"50ms"`, 3)
+	assert.Equal(t, 1.0, s.metric("dlite_daemons", "unhealthy"))
+	assert.GreaterOrEqual(t, s.metric("dlite_daemon_restarts_total", ""), 4.0)
 	s.srv.SetDaemonSets([]task.DaemonSet{s.set("a", "", nil)})
 	s.report("healthy", healthy("a"))
+	assert.Equal(t, []float64{1, 0}, []float64{s.metric("dlite_daemons", "healthy"), s.metric("dlite_daemons", "unhealthy")})
 }
 
 // A task that kills its daemon does not stay out of sight, and the others come back after each restart.

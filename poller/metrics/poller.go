@@ -36,6 +36,8 @@ func Poller(p *poller.Poller, slots *capacity.Slots) prometheus.Collector {
 	c.perpetualRuns = desc("perpetual_runs_total", "Ended runs of perpetual tasks: ok, failed or cancelled.", "end")
 	c.perpetualLost = desc("perpetual_lost_total", "Perpetual tasks whose lease was not renewed in time.")
 	c.perpetualRefused = desc("perpetual_refused_total", "Results of perpetual tasks that the manager did not take.")
+	c.daemons = desc("daemons", "Daemon sets that the delegate runs, by state: healthy or unhealthy.", "state")
+	c.daemonRestarts = desc("daemon_restarts_total", "Restarts of daemons that had ended, were not healthy, or could not be started.")
 	if slots != nil {
 		c.slotsMax = desc("slots", "Bound of the stages that run at once; +Inf without a bound.")
 		c.slotsUsed = desc("slots_used", "Stages between init and cleanup.")
@@ -51,7 +53,7 @@ type pollerCollector struct {
 
 	running, polls, pollErrors, heartbeats, heartbeatErrors, contact, registrations, acquired, missed,
 	answers, undelivered, refusals, draining, slotsMax, slotsUsed, slotsFree,
-	perpetual, perpetualRunning, perpetualRuns, perpetualLost, perpetualRefused *prometheus.Desc
+	perpetual, perpetualRunning, perpetualRuns, perpetualLost, perpetualRefused, daemons, daemonRestarts *prometheus.Desc
 }
 
 // Describe implements [prometheus.Collector].
@@ -104,6 +106,10 @@ func (c *pollerCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	counter(c.perpetualLost, st.Perpetual.Lost)
 	counter(c.perpetualRefused, st.Perpetual.Refused)
+	for state, n := range st.Daemons {
+		gauge(c.daemons, float64(n), state)
+	}
+	counter(c.daemonRestarts, st.DaemonRestarts)
 	if c.slots == nil {
 		return
 	}
