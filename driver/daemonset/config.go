@@ -115,7 +115,8 @@ func readConfig(b json.RawMessage) (*setConfig, error) {
 		if err := json.Unmarshal(b, c); err != nil {
 			var wrong *json.UnmarshalTypeError
 			if errors.As(err, &wrong) {
-				return nil, fmt.Errorf("config: %s must not be a %s", wrong.Field, wrong.Value)
+				kind, _, _ := strings.Cut(wrong.Value, " ") // the rest is the number
+				return nil, fmt.Errorf("config: %s must not be this %s", cmp.Or(wrong.Field, "it"), kind)
 			}
 			return nil, errors.New("config: it is not a JSON object")
 		}

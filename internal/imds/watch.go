@@ -52,20 +52,15 @@ func watch(ctx context.Context, address string, every time.Duration, found func(
 	defer tick.Stop()
 	recommended := false
 	for {
-		var action struct {
-			Action string    `json:"action"`
-			Time   time.Time `json:"time"`
-		}
-		if s.get(ctx, "spot/instance-action", &action) == nil && action.Action != "" {
-			found(Notice{action.Action, action.Time})
+		if n, ok := interruption(s.get(ctx, "spot/instance-action")); ok {
+			found(n)
 			return
 		}
-		var rebalance struct {
-			Time time.Time `json:"noticeTime"`
-		}
-		if !recommended && s.get(ctx, "events/recommendations/rebalance", &rebalance) == nil {
-			recommended = true
-			found(Notice{Rebalance, rebalance.Time})
+		if !recommended {
+			var n Notice
+			if n, recommended = recommendation(s.get(ctx, "events/recommendations/rebalance")); recommended {
+				found(n)
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -75,6 +70,34 @@ func watch(ctx context.Context, address string, every time.Duration, found func(
 	}
 }
 
+// interruption decodes the entry spot/instance-action. It reports false without a documented action: the entry is read
+// again.
+func interruption(text string, err error) (Notice, bool) {
+	var action struct {
+		Action string    `json:"action"`
+		Time   time.Time `json:"time"`
+	}
+	if err != nil || json.Unmarshal([]byte(text), &action) != nil {
+		return Notice{}, false
+	}
+	switch action.Action {
+	case "terminate", "stop", "hibernate":
+		return Notice{action.Action, action.Time}, true
+	}
+	return Notice{}, false
+}
+
+// recommendation decodes the entry events/recommendations/rebalance.
+func recommendation(text string, err error) (Notice, bool) {
+	var rebalance struct {
+		Time *time.Time `json:"noticeTime"`
+	}
+	if err != nil || json.Unmarshal([]byte(text), &rebalance) != nil || rebalance.Time == nil {
+		return Notice{}, false
+	}
+	return Notice{Rebalance, *rebalance.Time}, true
+}
+
 // service is a metadata service. Its calls need a token, except for an old service.
 type service struct {
 	address, token string
@@ -82,7 +105,7 @@ type service struct {
 }
 
 // get reads an entry of the metadata.
-func (s *service) get(ctx context.Context, entry string, into any) error {
+func (s *service) get(ctx context.Context, entry string) (string, error) {
 	for range 2 {
 		if s.token == "" {
 			s.token, _ = s.call(ctx, http.MethodPut, "/latest/api/token", "X-Aws-Ec2-Metadata-Token-Ttl-Seconds", tokenLife)
@@ -92,12 +115,12 @@ func (s *service) get(ctx context.Context, entry string, into any) error {
 		case errors.Is(err, errToken):
 			s.token = "" // it has expired
 		case err != nil:
-			return err
+			return "", err
 		default:
-			return json.Unmarshal([]byte(text), into)
+			return text, nil
 		}
 	}
-	return errToken
+	return "", errToken
 }
 
 // errToken means that the service does not accept the token.

@@ -5,12 +5,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -259,10 +259,11 @@ func readAdvertisement(r io.Reader) ([]byte, error) {
 			return all, err
 		}
 		all = append(all, head...)
-		var size int
-		if _, err := fmt.Sscanf(string(head), "%04x", &size); err != nil {
+		parsed, err := strconv.ParseUint(string(head), 16, 16)
+		if err != nil {
 			return all, err
 		}
+		size := int(parsed)
 		if size == 0 {
 			return all, nil
 		}

@@ -113,25 +113,10 @@ func (r *registryCall) basic(ctx context.Context, first *answer) *failure {
 
 // bearer gets a token from the service that the registry names.
 func (r *registryCall) bearer(ctx context.Context, challenge, scope string) *failure {
-	members := map[string]string{}
-	for _, m := range challengeMember.FindAllStringSubmatch(challenge, 10) {
-		members[strings.ToLower(m[1])] = m[2]
+	service, f := tokenService(challenge, r.about.server, r.root.Scheme, scope)
+	if f != nil {
+		return f
 	}
-	service, err := url.Parse(members["realm"])
-	switch {
-	case err != nil || service.Host == "" || service.Scheme != "http" && service.Scheme != "https":
-		return fail(stepAnswer, "correct the setting of the registry", "%s does not name its token service", r.about.server)
-	case service.Scheme == "http" && r.root.Scheme == "https":
-		return fail(stepAnswer, "correct the setting of the registry: its realm must begin with https://", "%s wants the credentials sent to %s without encryption", r.about.server, service.Host)
-	}
-	query := service.Query()
-	if members["service"] != "" {
-		query.Set("service", members["service"])
-	}
-	if scope != "" {
-		query.Set("scope", scope)
-	}
-	service.RawQuery, service.User, service.Fragment = query.Encode(), nil, ""
 	a, f := r.p.get(ctx, service, func(req *http.Request) {
 		if r.about.credential != "" {
 			req.SetBasicAuth(r.user, r.password)
@@ -157,6 +142,31 @@ func (r *registryCall) bearer(ctx context.Context, challenge, scope string) *fai
 		r.p.report.ok(stepAuthentication, "%s issues a token without credentials", about.server)
 	}
 	return nil
+}
+
+// tokenService returns the request for a token that the challenge of a server demands, in its part after the scheme Bearer.
+// The server was called with the scheme https or http.
+func tokenService(challenge, server, scheme, scope string) (*url.URL, *failure) {
+	members := map[string]string{}
+	for _, m := range challengeMember.FindAllStringSubmatch(challenge, 10) {
+		members[strings.ToLower(m[1])] = m[2]
+	}
+	service, err := url.Parse(members["realm"])
+	switch {
+	case err != nil || service.Hostname() == "" || service.Scheme != "http" && service.Scheme != "https":
+		return nil, fail(stepAnswer, "correct the setting of the registry", "%s does not name its token service", server)
+	case service.Scheme == "http" && scheme == "https":
+		return nil, fail(stepAnswer, "correct the setting of the registry: its realm must begin with https://", "%s wants the credentials sent to %s without encryption", server, service.Host)
+	}
+	query := service.Query()
+	if members["service"] != "" {
+		query.Set("service", members["service"])
+	}
+	if scope != "" {
+		query.Set("scope", scope)
+	}
+	service.RawQuery, service.User, service.Fragment, service.RawFragment = query.Encode(), nil, "", ""
+	return service, nil
 }
 
 // use tries what the credentials may do in a repository.

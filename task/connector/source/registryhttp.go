@@ -214,10 +214,12 @@ func nextPage(resp *http.Response, current string) (string, error) {
 		return "", err
 	}
 	next, err := base.Parse(m[1])
+	if err == nil {
+		next.Scheme, next.User = base.Scheme, nil // the connector has the credentials
+	}
 	if err != nil || next.Host != base.Host || next.String() == current {
 		return "", errors.New("the registry gives an address for the next tags that is not valid")
 	}
-	next.Scheme = base.Scheme
 	return next.String(), nil
 }
 
