@@ -47,6 +47,9 @@ func playDelegate(dir string) error {
 	if err := d.Init(ctx, env, l); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(dir, "state"), env.State, 0o600); err != nil {
+		return err
+	}
 	step := stage.Step{ID: "step", Run: stage.Run{Entrypoint: []string{"sh", "-c"}, Command: []string{"echo started; sleep 0.5; echo later; exec sleep 1000"}}}
 	_, err = d.Execute(ctx, env, &driver.Step{Step: step}, os.Stdout, l)
 	return err

@@ -127,11 +127,12 @@ func (s *supervision) plan(tx *steps.Transaction) *steps.Supervisor {
 	return planned
 }
 
-// processFile is the name of the file with the record of a supervisor, in its directory.
-const processFile = "process"
+// startFile is the name of the file with the record of a supervisor, in its directory, until the supervisor is ready.
+const startFile = "starting"
 
 // begin starts the supervisor of the step's transaction, unless an earlier step has started it. A
-// supervisor that has ended is not started again: the steps that ran would be lost without an error.
+// supervisor that has been ready and has ended is not started again: the steps that ran would be lost
+// without an error.
 func (r *run) begin(ctx context.Context) error {
 	dir := r.Tx.Supervisor.Dir
 	done, err := r.d.starts.enter(ctx, dir)
@@ -139,7 +140,8 @@ func (r *run) begin(ctx context.Context) error {
 		return err
 	}
 	defer done()
-	if _, err := os.Lstat(filepath.Join(dir, supervisor.SocketName)); !errors.Is(err, fs.ErrNotExist) {
+	ready, err := wasReady(dir)
+	if ready || err != nil {
 		return err
 	}
 	err = endStale(ctx, dir)
@@ -152,20 +154,35 @@ func (r *run) begin(ctx context.Context) error {
 	return nil
 }
 
-// endStale ends a supervisor whose driver died before the supervisor was ready.
+// wasReady reports whether a driver has found the supervisor with a directory ready. Only then it may
+// have run steps.
+func wasReady(dir string) (bool, error) {
+	for name, want := range map[string]bool{startFile: false, supervisor.SocketName: true} {
+		_, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return false, err
+		}
+		if (err == nil) != want {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// endStale ends a supervisor that was never ready: its driver was killed during the start. The supervisor may
+// have ended by itself, may wait, or may have become ready meanwhile.
 func endStale(ctx context.Context, dir string) error {
-	b, err := os.ReadFile(filepath.Join(dir, processFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
+	b, err := os.ReadFile(filepath.Join(dir, startFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	record, err := readRecord(driver.Resource{Data: b})
-	if err != nil {
-		return err
+	// Without a whole record, the supervisor has not got its layout and ends by itself.
+	if record, readErr := readRecord(driver.Resource{Data: b}); err == nil && readErr == nil {
+		err = record.Destroy(ctx.Done())
+	} else {
+		err = nil
 	}
-	return errors.Join(record.Destroy(ctx.Done()), steps.RemoveTree(dir))
+	return errors.Join(err, steps.RemoveTree(dir))
 }
 
 // startSupervisor starts a supervisor and waits until it is ready. The supervisor does nothing before it is
@@ -182,7 +199,7 @@ func (r *run) startSupervisor(ctx context.Context) error {
 			if err := steps.MakeDir(dir, 0o700); err != nil {
 				return err
 			}
-			if err := os.WriteFile(filepath.Join(dir, processFile), res.Data, 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(dir, startFile), res.Data, 0o600); err != nil {
 				return err
 			}
 			l, err := layoutOf(&r.Driver.Config, r.Tx, r.Env)
@@ -190,7 +207,10 @@ func (r *run) startSupervisor(ctx context.Context) error {
 				return err
 			}
 			l.Delegate, l.Abandoned = append([]string{r.Tx.Dir}, r.Driver.Config.Hidden...), r.d.supervision.abandoned
-			return p.prepare(ctx, l)
+			if err := p.prepare(ctx, l); err != nil {
+				return err
+			}
+			return os.Remove(filepath.Join(dir, startFile))
 		})
 	}
 	if err != nil {
