@@ -288,7 +288,7 @@ func (s *servers) pollers(
 	}
 	if s.manager != nil {
 		var own []poller.Option
-		if sets != nil {
+		if sets != nil && !cfg.trial() {
 			own = append(own, poller.WithDaemons(sets))
 		}
 		add(s.manager, "poller", own...)

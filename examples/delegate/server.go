@@ -112,6 +112,9 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		router.Standard(log, routersecrets.Resolve(resolver)))
 	watched, closeWatched := openWatched(c, resolver)
 	defer closeWatched()
+	if cfg.trial() {
+		watched = nil
+	}
 	var leaving leaving
 	pollers := servers.pollers(cfg, routes, stages, sets, log, signals, append(watched, poller.WithFilter(leaving.filter))...)
 	seen.watch(pollers, stages, drivers, logs)

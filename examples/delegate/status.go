@@ -41,7 +41,7 @@ func openReporter(ctx context.Context, cfg config, seen *observed, log zerolog.L
 	r.host, err = service.Attach(ctx, service.Config{
 		Program: "delegate", Socket: cfg.StatusSocket, Status: r.status, Alive: r.alive, Log: log,
 		Linger:   seconds(cfg.IdleWait+cfg.CleanupGrace) + 2*closeTimeout,
-		Detached: cfg.part != nil && cfg.part.Trial(),
+		Detached: cfg.trial(),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("STATUS_SOCKET: %w", err)

@@ -126,6 +126,10 @@ func runUpgrade(ctx context.Context, releases upgrade.Config, version string, do
 	return err
 }
 
+// trial reports whether this process only proves that it can register. Then it runs neither daemon sets nor perpetual tasks:
+// the next process starts them.
+func (c *config) trial() bool { return c.part != nil && c.part.Trial() }
+
 // handsOver reports whether the next process continues the stages of this one.
 func (c *config) handsOver() bool { return c.Resume && runtime.GOOS == "linux" }
 
@@ -164,7 +168,7 @@ func startUpdates(
 	}
 	ctx, u.stop = context.WithCancel(ctx)
 	registered := make(chan struct{})
-	if cfg.part.Trial() {
+	if cfg.trial() {
 		u.refuse("the trial of an upgrade")
 	}
 	u.running.Go(func() { u.waitRegistered(ctx, registered) })
@@ -173,7 +177,7 @@ func startUpdates(
 			log.Warn().Err(err).Msg("cannot record the result of the upgrade")
 		}
 	})
-	if cfg.part.Trial() || runtime.GOOS == "windows" {
+	if cfg.trial() || runtime.GOOS == "windows" {
 		return u
 	}
 	loop := &upgrade.Loop{
@@ -305,7 +309,7 @@ func (u *updates) close(ctx context.Context, result error) error {
 	defer u.running.Wait()
 	defer u.stop()
 	var refused *client.Error
-	if !errors.As(result, &refused) || refused.Status != refusedVersion || u.cfg.UpgradeEvery == 0 || u.cfg.part == nil || u.cfg.part.Trial() {
+	if !errors.As(result, &refused) || refused.Status != refusedVersion || u.cfg.UpgradeEvery == 0 || u.cfg.part == nil || u.cfg.trial() {
 		return result
 	}
 	u.log.Error().Err(result).Msg("the manager refuses this version: waiting for an upgrade")

@@ -1,9 +1,15 @@
 package upgrade
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if file := os.Getenv(daemonJournal); file != "" {
+		os.Exit(playDaemon(file))
+	}
+	goleak.VerifyTestMain(m)
+}
