@@ -26,7 +26,8 @@ type pastRow struct {
 	marks                    []store.Mark
 	words                    []string
 	size                     int
-	changed                  int // the step of the last change
+	nodes                    map[string]int // their sizes, which are in size too
+	changed                  int            // the step of the last change
 }
 
 // past is a history next to a slow, obvious model of it.
@@ -151,11 +152,22 @@ func (p *past) start() {
 	}
 	run := newRun(r.id)
 	run.Pipeline, run.Status, run.Branch, run.Created, run.Ended, run.Labels, run.Search = r.pipeline, r.status, r.branch, r.at, r.ended, r.labels(), strings.Join(r.words, "\n")
-	run.Definition, r.size = nil, len(run.State)+p.packed()
-	if p.update(func(tx *store.Tx) error { return tx.Create(run, nil) }) {
+	run.Definition, r.nodes = nil, map[string]int{}
+	var nodes []store.Node
+	for _, path := range []string{"p", "q"}[:rapid.IntRange(0, 2).Draw(p.t, "nodes")] {
+		nodes = append(nodes, p.node(r, path))
+	}
+	r.size = len(run.State) + p.packed() + r.nodes["p"] + r.nodes["q"]
+	if p.update(func(tx *store.Tx) error { return tx.Create(run, nodes) }) {
 		p.runs = append(p.runs, r)
 		p.count(store.RunOutcomes, r, 1)
 	}
+}
+
+// node returns a node with a state of some size, which it notes.
+func (p *past) node(r *pastRow, path string) store.Node {
+	r.nodes[path] = rapid.IntRange(1, 50).Draw(p.t, "size")
+	return store.Node{Path: path, Data: json.RawMessage(strings.Repeat("1", r.nodes[path]))}
 }
 
 // save ends a run, or continues one that has ended, and may mark it with a delegate.
@@ -169,8 +181,14 @@ func (p *past) save() {
 	if rapid.IntRange(0, 3).Draw(p.t, "ended") > 0 {
 		now.ended = p.time()
 	}
-	data := strings.Repeat("1", rapid.IntRange(1, 50).Draw(p.t, "size"))
-	now.size += len(data)
+	now.nodes = maps.Clone(r.nodes)
+	var nodes []store.Node
+	for _, path := range []string{"p", "q"} {
+		if rapid.Bool().Draw(p.t, "changed") {
+			nodes = append(nodes, p.node(&now, path))
+			now.size += now.nodes[path] - r.nodes[path]
+		}
+	}
 	delegate := rapid.Bool().Draw(p.t, "delegate")
 	if m := (store.Mark{Kind: "delegate", Value: "d"}); delegate && !slices.Contains(r.marks, m) {
 		now.marks = append(slices.Clone(r.marks), m)
@@ -184,7 +202,7 @@ func (p *past) save() {
 		if delegate {
 			err = tx.Mark(run, "delegate", "", "d")
 		}
-		return errors.Join(err, tx.Save(run, []store.Node{{Path: "p", Data: json.RawMessage(data)}}))
+		return errors.Join(err, tx.Save(run, nodes))
 	}) {
 		p.count(store.RunOutcomes, r, -1)
 		*r = now

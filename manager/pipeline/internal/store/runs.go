@@ -36,7 +36,7 @@ type Run struct {
 
 	counted outcome // as the row is counted in the outcomes
 	sized   sized   // as the row is counted in the sums of sizes
-	size    int64   // of the row
+	size    int64   // of the row and its nodes, when the run ended last
 }
 
 // Node is the state of one node of a run.
@@ -73,6 +73,9 @@ func (tx *Tx) Create(run *Run, nodes []Node) error {
 	found := words(run.Search)
 	run.Search = searchable(found)
 	run.Version, run.counted, run.sized, run.size = 1, outcome{}, sized{}, int64(len(definition)+len(run.State))
+	for _, n := range nodes {
+		run.size += int64(len(n.Data))
+	}
 	n, err := tx.execCount(`INSERT INTO runs (account, id, number, pipeline, status, branch, cause, search, created, ended, size, version, definition, state)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
 		run.Account, run.ID, run.Number, run.Pipeline, run.Status, run.Branch, run.Cause, run.Search,
@@ -169,18 +172,35 @@ func (tx *Tx) Nodes(run *Run, after int64) ([]Node, error) {
 // Save writes the changed state and nodes of a locked run.
 func (tx *Tx) Save(run *Run, changed []Node) error {
 	run.Version++
-	for _, n := range changed {
-		run.size += int64(len(n.Data))
+	if err := tx.saveNodes(run, changed); err != nil {
+		return err
+	}
+	if err := tx.measure(run); err != nil {
+		return err
 	}
 	err := tx.exec(`UPDATE runs SET status = ?, ended = ?, search = ?, state = ?, version = ?, size = ? WHERE account = ? AND id = ?`,
 		run.Status, millis(run.Ended), run.Search, notNull(run.State), run.Version, run.size, run.Account, run.ID)
 	if err != nil {
 		return fmt.Errorf("saving a run: %w", err)
 	}
-	if err := tx.saveNodes(run, changed); err != nil {
-		return err
-	}
 	return tx.sumUp(run)
+}
+
+// measure computes the size of a run that has ended, from the rows. Nodes are written again and again while a run is
+// active, and its size counts only after its end.
+func (tx *Tx) measure(run *Run) error {
+	if run.Ended.IsZero() {
+		return nil
+	}
+	var stored int64
+	err := tx.tx.QueryRowContext(tx.ctx, tx.store.rebind(
+		`SELECT LENGTH(definition) + (SELECT CAST(COALESCE(SUM(LENGTH(data)), 0) AS BIGINT) FROM nodes WHERE account = ? AND run = ?)
+		 FROM runs WHERE account = ? AND id = ?`), run.Account, run.ID, run.Account, run.ID).Scan(&stored)
+	if err != nil {
+		return fmt.Errorf("measuring run %s: %w", run.ID, err)
+	}
+	run.size = stored + int64(len(run.State))
+	return nil
 }
 
 func (tx *Tx) saveNodes(run *Run, nodes []Node) error {
