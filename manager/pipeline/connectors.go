@@ -16,11 +16,20 @@ const keptFor = 5 * time.Second
 
 // tableFor returns the table of an account: the connectors that the manager keeps for it, and the settings.
 func (s *Service) tableFor(ctx context.Context, account string) (*steps.Table, error) {
+	kept, err := s.connectorsOf(ctx, account)
+	if err != nil {
+		return nil, err
+	}
+	return s.table.With(kept), nil
+}
+
+// connectorsOf returns the connectors that the manager keeps for an account.
+func (s *Service) connectorsOf(ctx context.Context, account string) ([]api.Connector, error) {
 	switch m := s.cfg.Manager.(type) {
 	case interface {
 		Connectors(account string) []api.Connector // as manager.Manager
 	}:
-		return s.table.With(m.Connectors(account)), nil
+		return m.Connectors(account), nil
 	case interface {
 		ConnectorsOf(ctx context.Context, account string) ([]api.Connector, error) // as Remote
 	}:
@@ -28,9 +37,9 @@ func (s *Service) tableFor(ctx context.Context, account string) (*steps.Table, e
 		if err != nil {
 			return nil, fmt.Errorf("asking the manager for the connectors of the account: %w", err)
 		}
-		return s.table.With(kept), nil
+		return kept, nil
 	}
-	return s.table, nil
+	return nil, nil
 }
 
 // ConnectorsOf returns the connectors of an account. They may be some seconds old. A manager that keeps none has none.

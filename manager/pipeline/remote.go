@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/delegate-io/dlite/internal/token"
+	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/api"
 )
 
@@ -53,7 +54,10 @@ type remoteAccount struct {
 	asked      time.Time       // guarded by mu
 }
 
-var _ Manager = (*Remote)(nil)
+var (
+	_ Manager     = (*Remote)(nil)
+	_ statusTasks = (*Remote)(nil)
+)
 
 // NewRemote returns the managers at some addresses. It makes no call.
 func NewRemote(cfg RemoteConfig) (*Remote, error) {
@@ -142,6 +146,18 @@ func (r *Remote) AbortStage(ctx context.Context, account, id string) (api.Stage,
 // AbortStep is [manager.Manager.AbortStep].
 func (r *Remote) AbortStep(ctx context.Context, account, id, step string) (api.Stage, error) {
 	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Stage, error) { return c.AbortStep(ctx, id, step) })
+}
+
+// SubmitTask is [manager.Manager.SubmitTask]. It makes the statuses of commits possible. It uses the id, type, data and
+// time-out of the task.
+func (r *Remote) SubmitTask(ctx context.Context, account string, req manager.TaskRequest) (api.Task, error) {
+	t := &req.Task
+	return call(ctx, r, account, func(ctx context.Context, c *api.Client) (api.Task, error) {
+		return c.SubmitTask(ctx, api.TaskRequest{
+			ID: t.ID, Type: t.Type, Data: t.Data, TimeoutMS: int64(t.Timeout), Selectors: req.Selectors, Priority: req.Priority,
+			QueueTimeoutMS: int64(req.QueueTimeout), Retry: req.Retry, Sync: req.Sync,
+		})
+	})
 }
 
 // Stage is [manager.Manager.Stage]. The state has at least the changes of all events that Events has returned.

@@ -63,7 +63,7 @@ func sourceTaskID(id string) string { return "trigger-" + id }
 func (s *Service) sourceManager() (perpetuals, error) {
 	p, ok := s.cfg.Manager.(perpetuals)
 	if !ok {
-		return nil, fmt.Errorf("%w: kind: triggers of the kinds git and registry need the pipeline service in the process of the manager", ErrInvalid)
+		return nil, fmt.Errorf("%w: kind: this pipeline service is apart from its manager and cannot poll for the kinds git and registry: use the kind webhook or cron, or the pipeline service that runs in the process of the manager (PIPELINES_DATABASE of the manager)", ErrInvalid)
 	}
 	return p, nil
 }
@@ -104,7 +104,7 @@ func (t *savedTrigger) checkSource() error {
 }
 
 // sourceTask returns the perpetual task of a trigger.
-func (s *Service) sourceTask(account string, t *savedTrigger) (api.PerpetualTask, error) {
+func (s *Service) sourceTask(ctx context.Context, account string, t *savedTrigger) (api.PerpetualTask, error) {
 	src := t.Source
 	task := api.PerpetualTask{
 		ID: sourceTaskID(t.ID), Name: "trigger " + t.ID, IntervalMS: int64(src.IntervalSeconds) * 1000, TimeoutMS: time.Minute.Milliseconds(), Selectors: src.Selectors,
@@ -112,7 +112,7 @@ func (s *Service) sourceTask(account string, t *savedTrigger) (api.PerpetualTask
 	if task.IntervalMS == 0 {
 		task.IntervalMS = defaultInterval * 1000
 	}
-	address, auth, hostKeys, err := s.sourceAccess(account, t)
+	address, auth, hostKeys, err := s.sourceAccess(ctx, account, t)
 	if err != nil {
 		return task, err
 	}
@@ -257,7 +257,7 @@ func (s *Service) writeSource(ctx context.Context, account, id string, t *savedT
 		}
 		return nil
 	}
-	task, err := s.sourceTask(account, t)
+	task, err := s.sourceTask(ctx, account, t)
 	if err != nil {
 		return err
 	}

@@ -2,21 +2,15 @@ package pipeline
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/delegate-io/dlite/internal/source"
-	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/steps"
 )
-
-// connectors is the part of a manager that keeps connectors. [manager.Manager] implements it.
-type connectors interface {
-	Connector(account, id string) (api.Connector, error)
-}
 
 // The kinds of the manager's connectors that a source may have, with the address of a public service.
 var (
@@ -29,27 +23,27 @@ var (
 )
 
 // managed returns a connector of the manager. It reports false if the manager has none with the id.
-func (s *Service) managed(account, id string) (api.Connector, bool, error) {
-	m, ok := s.cfg.Manager.(connectors)
-	if !ok || id == "" {
+// It may call a manager in another process, so it must not be called in a transaction.
+func (s *Service) managed(ctx context.Context, account, id string) (api.Connector, bool, error) {
+	if id == "" {
 		return api.Connector{}, false, nil
 	}
-	c, err := m.Connector(account, id)
-	if errors.Is(err, manager.ErrNotFound) {
-		return c, false, nil
+	kept, err := s.connectorsOf(ctx, account)
+	if i := slices.IndexFunc(kept, func(c api.Connector) bool { return c.ID == id }); i >= 0 {
+		return kept[i], true, nil
 	}
-	return c, err == nil, err
+	return api.Connector{}, false, err
 }
 
 // sourceAccess returns the address of a source, and the credentials of its connector as references. The connectors of
 // the manager have precedence over those of the settings.
-func (s *Service) sourceAccess(account string, t *savedTrigger) (address string, auth *source.Auth, hostKeys string, err error) {
+func (s *Service) sourceAccess(ctx context.Context, account string, t *savedTrigger) (address string, auth *source.Auth, hostKeys string, err error) {
 	src := t.Source
 	kind, kinds := steps.GitConnector, gitKinds
 	if t.Kind == registryTrigger {
 		kind, kinds = steps.RegistryConnector, registryKinds
 	}
-	c, ok, err := s.managed(account, src.Connector)
+	c, ok, err := s.managed(ctx, account, src.Connector)
 	if err != nil {
 		return "", nil, "", err
 	}

@@ -233,7 +233,7 @@ func (s *Service) prepare(ctx context.Context, account string, req *request) (*p
 		Search: strings.Join([]string{p.Identifier, p.Name, req.Branch, req.User}, "\n"),
 	}
 	live := &preparedRun{liveRun: liveRun{run: run, machine: read.machine}, doc: doc, pipeline: p, maxActive: s.cfg.MaxActive}
-	target, err := s.commitTarget(account, req.CommitStatus, p.Identifier, &doc.Run)
+	target, err := s.commitTarget(ctx, account, req.CommitStatus, p.Identifier, &doc.Run)
 	switch {
 	case err == nil:
 	case req.Trigger == nil && !req.again:

@@ -82,11 +82,11 @@ type statusAttempt struct {
 }
 
 // commitTarget returns where a run reports its state, or nil.
-func (s *Service) commitTarget(account string, wanted *api.CommitStatus, pipeline string, run *engine.Run) (*commitTarget, error) {
+func (s *Service) commitTarget(ctx context.Context, account string, wanted *api.CommitStatus, pipeline string, run *engine.Run) (*commitTarget, error) {
 	if wanted == nil {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	c, err := s.statusConnector(account, wanted)
+	c, err := s.statusConnector(ctx, account, wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -113,12 +113,12 @@ func (s *Service) commitTarget(account string, wanted *api.CommitStatus, pipelin
 }
 
 // statusConnector returns the connector of a commit_status.
-func (s *Service) statusConnector(account string, wanted *api.CommitStatus) (api.Connector, error) {
+func (s *Service) statusConnector(ctx context.Context, account string, wanted *api.CommitStatus) (api.Connector, error) {
 	const mostContext = 200
 	if len(wanted.Context) > mostContext || printable(wanted.Context) != wanted.Context {
 		return api.Connector{}, fmt.Errorf("%w: commit_status.context may have %d printable bytes", ErrInvalid, mostContext)
 	}
-	c, ok, err := s.managed(account, wanted.Connector)
+	c, ok, err := s.managed(ctx, account, wanted.Connector)
 	switch {
 	case err != nil:
 		return c, err
@@ -128,7 +128,7 @@ func (s *Service) statusConnector(account string, wanted *api.CommitStatus) (api
 		return c, fmt.Errorf("%w: commit_status.connector has the kind %s: use %s", ErrInvalid, c.Kind, strings.Join(providers, ", "))
 	}
 	if _, ok := s.cfg.Manager.(statusTasks); !ok {
-		return c, fmt.Errorf("%w: commit_status needs the pipeline service in the process of the manager", ErrInvalid)
+		return c, fmt.Errorf("%w: commit_status needs a manager that runs single tasks: the Manager of the service has no method SubmitTask", ErrInvalid)
 	}
 	return c, nil
 }
@@ -245,7 +245,7 @@ func (s *Service) reported(ctx context.Context, row *store.Run) ([]api.ReportedS
 	return all, err
 }
 
-// statusTasks is the part of a manager that runs single tasks. [manager.Manager] implements it.
+// statusTasks is the part of a manager that runs single tasks. [manager.Manager] and [Remote] implement it.
 type statusTasks interface {
 	SubmitTask(ctx context.Context, account string, req manager.TaskRequest) (api.Task, error)
 }

@@ -15,10 +15,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/internal/source"
 	"github.com/delegate-io/dlite/manager"
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
+	"github.com/delegate-io/dlite/task"
 )
 
 // statusManager is a manager whose delegate reports statuses to a provider of the test.
@@ -76,6 +80,52 @@ func (m *statusManager) SubmitTask(ctx context.Context, account string, req mana
 	}
 	m.tasks[req.Task.ID] = t
 	return t, nil
+}
+
+// A service apart from its manager reports over the API of the manager, through a delegate.
+func TestAServiceApartFromItsManagerReportsStates(t *testing.T) {
+	t.Parallel()
+	m := newManager(t, 1)
+	_, err := m.SetConnector(t.Context(), account, api.Connector{ID: "forge", Kind: "github", Address: "https://forge.invalid", Secrets: map[string]string{"token": "fake://token"}, Selectors: []string{"reporter"}})
+	require.NoError(t, err)
+	server := serveManager(t, m)
+	var mu sync.Mutex
+	var states []string
+	c, err := client.New(server.URL, account, secret)
+	require.NoError(t, err)
+	p := poller.New(c, router.New(router.RouteMap{source.TypeStatus: task.HandlerFunc(func(_ context.Context, req *task.Request[source.StatusRequest]) (source.StatusAnswer, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		states = append(states, req.Data.Commit+" "+req.Data.State)
+		return source.StatusAnswer{Sent: true}, nil
+	})}), poller.WithName("reporter"))
+	info, err := p.Register(t.Context())
+	require.NoError(t, err)
+	polled := make(chan error, 1)
+	go func() { polled <- p.Poll(context.WithoutCancel(t.Context()), 1, info.ID, time.Second) }()
+	t.Cleanup(func() {
+		assert.NoError(t, p.Shutdown(context.WithoutCancel(t.Context())))
+		<-polled
+		c.CloseIdleConnections()
+	})
+	s := newService(t, newRemote(t, nowhere, server.URL))
+	run(t, s, hello, func(r *api.RunRequest) {
+		r.ID, r.CommitStatus = "one", &api.CommitStatus{Connector: "forge"}
+		r.Codebase = map[string]any{"commitSha": hookCommit, "repoUrl": "https://forge.invalid/acme/web.git"}
+	})
+	require.Eventually(t, func() bool {
+		r, err := s.Run(t.Context(), account, "one")
+		require.NoError(t, err)
+		return len(r.Statuses) == 1 && r.Statuses[0].Sent == "success"
+	}, time.Minute, 10*time.Millisecond)
+	mu.Lock()
+	defer mu.Unlock()
+	assert.Equal(t, hookCommit+" success", states[len(states)-1])
+
+	_, err = s.SetPipeline(t.Context(), account, api.Pipeline{ID: "hello", YAML: hello})
+	require.NoError(t, err)
+	_, err = s.SetTrigger(t.Context(), account, api.Trigger{ID: "poll", Kind: "git", Pipeline: "hello", Source: &api.TriggerSource{Repository: "https://forge.invalid/acme/web.git"}})
+	require.ErrorContains(t, err, "use the kind webhook or cron")
 }
 
 func (m *statusManager) taken(commit string) []string {

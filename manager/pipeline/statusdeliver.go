@@ -57,13 +57,30 @@ func (s *Service) deliverStatuses(ctx context.Context, at time.Time) error {
 
 // deliverStatus begins an attempt for a status, or looks at the present one.
 func (s *Service) deliverStatus(ctx context.Context, m statusTasks, seen *store.Status, at time.Time) error {
+	var was savedStatus
+	if err := json.Unmarshal(seen.Data, &was); err != nil {
+		return fmt.Errorf("decoding the status of a commit: %w", err)
+	}
+	var with *api.Connector
+	if was.Attempt == nil {
+		c, ok, err := s.managed(ctx, seen.Account, was.Target.Connector)
+		if err != nil {
+			return err
+		}
+		if ok {
+			with = &c
+		}
+	}
 	var attempt *statusAttempt
 	err := s.changeStatus(ctx, seen, func(st *store.Status, saved *savedStatus) error {
 		if st.Due.IsZero() || st.Due.After(at) {
 			return errNotDue // another service was first
 		}
 		if saved.Attempt == nil {
-			s.beginAttempt(st, saved, at)
+			if was.Attempt != nil || saved.Target.Connector != was.Target.Connector {
+				return errNotDue // it needs another connector now, and is due again
+			}
+			s.beginAttempt(st, saved, with, at)
 		}
 		if attempt = saved.Attempt; attempt != nil {
 			st.Due = at.Add(statusLook)
@@ -126,8 +143,8 @@ func (s *Service) changeStatus(ctx context.Context, seen *store.Status, change f
 	})
 }
 
-// beginAttempt chooses what to send next for a status, if anything.
-func (s *Service) beginAttempt(st *store.Status, saved *savedStatus, at time.Time) {
+// beginAttempt chooses what to send next for a status, if anything. C is its connector, or nil if the manager has none.
+func (s *Service) beginAttempt(st *store.Status, saved *savedStatus, c *api.Connector, at time.Time) {
 	if saved.Done >= saved.Seq {
 		st.Due = time.Time{}
 		return
@@ -141,8 +158,7 @@ func (s *Service) beginAttempt(st *store.Status, saved *savedStatus, at time.Tim
 		giveUp("given up after " + statusAge.String() + ": " + saved.Problem)
 		return
 	}
-	c, ok, err := s.managed(st.Account, saved.Target.Connector)
-	if err != nil || !ok {
+	if c == nil {
 		saved.Problem, st.Due = fmt.Sprintf("the manager has no connector %q any more", saved.Target.Connector), at.Add(mostStatusPause)
 		return
 	}
@@ -154,7 +170,7 @@ func (s *Service) beginAttempt(st *store.Status, saved *savedStatus, at time.Tim
 	t, expires := &saved.Target, at.Add(statusExpires).UTC()
 	data, err := json.Marshal(source.StatusRequest{
 		Provider: t.Provider, Server: expression.Escape(t.Server), Repository: expression.Escape(t.Repository), Commit: t.Commit, Context: expression.Escape(t.Context),
-		State: saved.State, Description: saved.Description, Link: s.runLink(st.Run), Auth: managedAuth(&c), Expires: expires,
+		State: saved.State, Description: saved.Description, Link: s.runLink(st.Run), Auth: managedAuth(c), Expires: expires,
 	})
 	if err != nil {
 		giveUp(err.Error())

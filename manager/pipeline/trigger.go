@@ -58,7 +58,7 @@ func (s *Service) SetTrigger(ctx context.Context, account string, t api.Trigger)
 		return api.Trigger{}, err
 	}
 	if t.CommitStatus != nil {
-		if _, err := s.statusConnector(account, t.CommitStatus); err != nil {
+		if _, err := s.statusConnector(ctx, account, t.CommitStatus); err != nil {
 			return api.Trigger{}, err
 		}
 	}
@@ -66,7 +66,7 @@ func (s *Service) SetTrigger(ctx context.Context, account string, t api.Trigger)
 		if _, err := s.sourceManager(); err != nil {
 			return api.Trigger{}, err
 		}
-		if _, err := s.sourceTask(account, &saved); err != nil {
+		if _, err := s.sourceTask(ctx, account, &saved); err != nil {
 			return api.Trigger{}, err
 		}
 	}
