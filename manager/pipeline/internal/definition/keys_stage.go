@@ -1,8 +1,5 @@
 package definition
 
-// operatorDecides is the reason for ignoring settings of the infrastructure.
-const operatorDecides = "the operator decides it in the settings of the infrastructure"
-
 // noHarnessImages is the reason for ignoring the connector of the images of Harness.
 const noHarnessImages = "no images of Harness run beside the steps"
 
@@ -132,7 +129,7 @@ func stageObjects() []object {
 			text("poolName", "The name of the pool."),
 			words("os", "The operating system.", "Linux", "MacOS", "Windows"),
 			ignoredUnless("harnessImageConnectorRef", noHarnessImages, "account.harnessImage"),
-			ignored("initTimeout", operatorDecides),
+			spare(key{name: "initTimeout", shape: timeShape, about: "The longest time of the init: the machine, its set-up and the clone."}),
 		}},
 		{name: "cloud infrastructure", keys: []key{
 			words("os", "The operating system.", "Linux", "MacOS", "Windows"),

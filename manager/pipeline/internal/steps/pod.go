@@ -3,6 +3,7 @@ package steps
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/delegate-io/dlite/manager/pipeline/internal/definition"
 )
@@ -12,9 +13,7 @@ import (
 func podSettings(f fields, volumes []map[string]any) (string, error) {
 	settings := map[string]any{}
 	keepTexts(settings, f, "namespace", "serviceAccountName", "priorityClassName")
-	if limit, err := definition.ParseTimeout(f.text("initTimeout")); err != nil {
-		f.fail("initTimeout", "%w", err)
-	} else if limit > 0 {
+	if limit := initTimeout(f); limit > 0 {
 		settings["initTimeoutSeconds"] = int64(limit.Seconds())
 	}
 	if over := podOverlay(f); len(over) > 0 {
@@ -54,6 +53,15 @@ func podSettings(f fields, volumes []map[string]any) (string, error) {
 		return "", fmt.Errorf("encoding the settings of the pod: %w", err)
 	}
 	return string(text), nil
+}
+
+// initTimeout returns the time-out of the init that an infrastructure names, or 0.
+func initTimeout(f fields) time.Duration {
+	limit, err := definition.ParseTimeout(f.text("initTimeout"))
+	if err != nil {
+		f.fail("initTimeout", "%w", err)
+	}
+	return limit
 }
 
 // podOverlay returns the fields of podSpecOverlay, which is YAML of a pod or of its spec.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/manager/pipeline/internal/engine"
@@ -89,7 +90,7 @@ func (t *Table) Stage(info Info, o *engine.Opening) (api.StageRequest, Target, e
 	}
 	return api.StageRequest{
 		ID: info.Stage, Name: o.Name, Selectors: b.selectors, Infra: b.infrastructure.Driver, Pipeline: o.Pipeline,
-		TimeoutMS: o.Timeout.Milliseconds(), Init: t.resolvable(payload), Steps: services,
+		TimeoutMS: o.Timeout.Milliseconds(), InitTimeoutMS: b.initTimeout.Milliseconds(), Init: t.resolvable(payload), Steps: services,
 		Hold: &api.Hold{Announced: b.announced()},
 	}, b.target, nil
 }
@@ -103,6 +104,7 @@ type stageBuilder struct {
 	spec           fields // of the infrastructure
 	pool, size     string
 	system         string // of the pool
+	initTimeout    time.Duration
 	selectors      []string
 	target         Target
 	objects        []map[string]any // config maps and secrets that the pod mounts
@@ -145,7 +147,7 @@ func (b *stageBuilder) place() error {
 		if b.pool == "" {
 			b.pool = pool.text("identifier")
 		}
-		b.system = strings.ToLower(pool.text("os"))
+		b.system, b.initTimeout = strings.ToLower(pool.text("os")), initTimeout(pool)
 	}
 	return nil
 }

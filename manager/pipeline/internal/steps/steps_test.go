@@ -221,6 +221,21 @@ func TestEachInfrastructureHasItsDriverAndSelectors(t *testing.T) {
 	}
 }
 
+func TestTheInitOfAPoolHasItsTimeout(t *testing.T) {
+	t.Parallel()
+	open := func(pool map[string]any) (int64, error) {
+		request, _, err := newTable(t).Stage(steps.Info{Stage: "s"}, &engine.Opening{Infrastructure: &engine.Infrastructure{Type: "VM", Spec: map[string]any{"type": "Pool", "spec": pool}}})
+		return request.InitTimeoutMS, err
+	}
+	for text, want := range map[string]int64{"": 0, "90s": 90_000, "1h 30m": 5_400_000} {
+		got, err := open(map[string]any{"poolName": "big", "initTimeout": text})
+		require.NoError(t, err)
+		assert.Equal(t, want, got, text)
+	}
+	_, err := open(map[string]any{"poolName": "big", "initTimeout": "soon"})
+	require.ErrorContains(t, err, `infrastructure.spec.spec.initTimeout "soon": must be a time such as`)
+}
+
 // A trigger fetches the whole history, as the merge of a pull request needs it.
 func TestARunOfATriggerFetchesAllCommits(t *testing.T) {
 	t.Parallel()
