@@ -81,7 +81,7 @@ func nodeObjects() []object {
 			{name: "retryIntervals", shape: listShape, about: "The waits before the attempts; the last one repeats."},
 			nested("onRetryFailure", "then", "What is done when the last attempt fails."),
 			text("condition", "An expression; if it is false there is no attempt."),
-			ignoredUnless("failAll", "each child of a strategy is retried for itself", "false"),
+			ignoredUnless("failAll", "its meaning is not documented: each child of a strategy is retried for itself", "false"),
 		}},
 		{name: "then", keys: []key{
 			needed(nested("action", "action", "What is done.")),

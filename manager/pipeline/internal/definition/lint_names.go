@@ -31,6 +31,8 @@ func (l *linter) reference(n *Node, ref expression.Reference, c *context) {
 		l.variable(at, parts[2:], l.variables, "pipeline")
 	case parts[0] == "stage" && len(parts) > 2 && parts[1] == "variables" && c.stage != nil:
 		l.variable(at, parts[2:], c.stage.variables, "stage")
+	case parts[0] == "stage" && len(parts) > 1 && parts[1] == "output":
+		l.stageOutput(at)
 	case parts[0] == "matrix" && len(parts) > 1:
 		l.axisName(at, parts[1], c)
 	case parts[0] == "pipeline" && len(parts) > 2 && parts[1] == "stages":
@@ -178,6 +180,9 @@ func (l *linter) stageName(at spot, parts []string, ref expression.Reference, c 
 		l.warnAt(at, "unknown-stage", fmt.Sprintf("there is no stage %s", quote(parts[0])), l.suggest(parts[0], slices.Collect(maps.Keys(l.stages))))
 		return
 	}
+	if len(parts) > 1 && parts[1] == "output" {
+		l.stageOutput(at)
+	}
 	if s.Skip != "" || len(parts) < 5 || parts[1] != "spec" || parts[2] != "execution" || parts[3] != "steps" {
 		return
 	}
@@ -186,6 +191,11 @@ func (l *linter) stageName(at spot, parts []string, ref expression.Reference, c 
 		return
 	}
 	l.inLevel(at, parts[4:], ref, s.level, nil)
+}
+
+// stageOutput reports the output of a stage.
+func (l *linter) stageOutput(at spot) {
+	l.warnAt(at, "unknown-output", "a stage has no output: outputs belong to its steps", "write pipeline.stages.STAGE.spec.execution.steps.STEP.output.outputVariables.NAME")
 }
 
 // loopedStage finds the stage of a child of a strategy.

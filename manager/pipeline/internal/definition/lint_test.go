@@ -103,6 +103,8 @@ func TestLintWarnsOfEachUsualMistake(t *testing.T) {
 		"step of another stage":       {"LAST", `<+steps.first.status>`, "write pipeline.stages.build.spec.execution.steps.first"},
 		"unknown step":                {"SCRIPT", `<+execution.steps.frist.status>`, "did you mean first?"},
 		"unknown stage":               {"SCRIPT", `<+pipeline.stages.biuld.status>`, "did you mean build?"},
+		"output of a stage":           {"SCRIPT", `<+stage.output.V>`, "unknown-output"},
+		"output of another stage":     {"LAST", `<+pipeline.stages.build.output.V>`, "unknown-output"},
 		"unknown output":              {"SCRIPT", `<+steps.first.output.outputVariables.W>`, "unknown-output"},
 		"later step":                  {"SCRIPT", `<+steps.third.status>`, "later-step"},
 		"unknown variable":            {"SCRIPT", `<+pipeline.variables.tga>`, "did you mean tag?"},

@@ -2,6 +2,7 @@ package expression
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,6 +55,9 @@ func (x *path) unresolved(ev *evaluation, i int, names []string) error {
 	switch {
 	case x.hyphen != "" && i == len(x.parts)-1:
 		e.Text += fmt.Sprintf("; a name with a hyphen is written [%q]", x.hyphen)
+		e.Nearest = ""
+	case i > 0 && x.parts[i] == "output" && !slices.Contains(names, "output"): // not a step that has not ended
+		e.Text += "; outputs belong to steps: use pipeline.stages.STAGE.spec.execution.steps.STEP.output.outputVariables.NAME"
 		e.Nearest = ""
 	case i == 0 && len(x.parts) == 1 && len(ev.texts) > 0:
 		e.Text += fmt.Sprintf("; a text stands in quotes: %q", x.parts[0])

@@ -14,6 +14,20 @@ var keywords = map[string]bool{
 	"continue": false, "import": false, "try": false, "throw": false,
 }
 
+// refusedNames are functors that do not exist here, with what to use instead.
+var refusedNames = map[string]string{
+	"configFile":     noFileStore,
+	"executionInput": inputValues,
+	"executionTags":  "an expression does not change the run: give the run labels when it starts, and read the tags of the pipeline with pipeline.tags",
+	"fileStore":      noFileStore,
+	"inputSet":       inputValues,
+}
+
+const (
+	noFileStore = "there is no file store, keep the file in the repository, and read it in a step"
+	inputValues = "the values of inputs stand in the fields that they fill: use the name of the field, such as pipeline.variables.NAME"
+)
+
 // name parses a constant, a function call, or the begin of a dotted name.
 func (p *parser) name() (node, error) {
 	t := p.token
@@ -41,6 +55,9 @@ func (p *parser) name() (node, error) {
 	}
 	if p.is("(") {
 		return p.function(t.text, t.begin)
+	}
+	if instead, ok := refusedNames[t.text]; ok && p.is(".") {
+		return nil, &SyntaxError{t.begin, t.text + " is not allowed: " + instead}
 	}
 	for p.is(".") {
 		if err := p.advance(); err != nil {
@@ -147,9 +164,6 @@ func (p *parser) computed(x node, safe bool) (node, error) {
 }
 
 func (p *parser) call(x node, name token, safe bool) (node, error) {
-	if of, ok := x.(*path); ok && !methodNames[name.text] && (of.parts[0] == "fileStore" || of.parts[0] == "configFile") {
-		return nil, &SyntaxError{of.offset, of.parts[0] + " is not allowed: there is no file store, keep the file in the repository, and read it in a step"}
-	}
 	if !methodNames[name.text] {
 		return nil, &SyntaxError{name.begin, fmt.Sprintf("the method %s is not allowed%s", shorten(name.text, 40), didYouMean(name.text, sortedKeys(methodNames)))}
 	}
