@@ -41,10 +41,12 @@ func formOf(root *Node) Form {
 	}
 	unified := false
 	for _, item := range stages.Items {
-		if item.field("stage") != nil || item.field("parallel") != nil {
+		parallel := item.Get("parallel")
+		nested := parallel.Get("stages") != nil || parallel.Get("steps") != nil // a list in v0
+		if item.field("stage") != nil || item.field("parallel") != nil && !nested {
 			return V0
 		}
-		unified = unified || item.field("steps") != nil || item.field("chain") != nil
+		unified = unified || nested || item.field("steps") != nil || item.field("chain") != nil
 	}
 	if unified {
 		return Unified

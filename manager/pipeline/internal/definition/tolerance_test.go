@@ -141,9 +141,11 @@ infrastructure:
 	require.Equal(t, []string{"missing-input"}, codes(problems))
 }
 
-func TestAUnifiedPipelineOfChainsIsRecognized(t *testing.T) {
+func TestAUnifiedPipelineWithoutStepsOfItsStagesIsRecognized(t *testing.T) {
 	t.Parallel()
-	form, err := FormOf(source("pipeline: {clone: {enabled: false}, stages: [{id: a, chain: {uses: default/other}}]}"))
-	require.NoError(t, err)
-	require.Equal(t, Unified, form)
+	for _, stages := range []string{"{id: a, chain: {uses: default/other}}", "{parallel: {stages: [{id: a, steps: [{run: {script: make}}]}]}}"} {
+		form, err := FormOf(source("pipeline: {clone: {enabled: false}, stages: [" + stages + "]}"))
+		require.NoError(t, err)
+		require.Equal(t, Unified, form, stages)
+	}
 }
