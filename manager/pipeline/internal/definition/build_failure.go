@@ -74,8 +74,8 @@ func (r *reader) retry(a *Action, n, spec *Node, at *path, depth int) {
 		}
 	}
 	a.OnRetryFailure = r.action(spec.Get("onRetryFailure").Get("action"), at.at("onRetryFailure").at("action"), depth+1)
-	if inner := a.OnRetryFailure; inner != nil && inner.Type == "Retry" {
-		r.error(inner.Position, "bad-value", at.at("onRetryFailure"), "onRetryFailure cannot be Retry", "raise retryCount instead")
+	if inner := a.OnRetryFailure; inner != nil && (inner.Type == "Retry" || inner.Type == a.Type) {
+		r.error(inner.Position, "bad-value", at.at("onRetryFailure"), "onRetryFailure cannot be "+inner.Type, "raise retryCount instead")
 	}
 }
 

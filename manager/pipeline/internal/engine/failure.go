@@ -119,7 +119,7 @@ func (t *turn) act(n *Node, action *definition.Action, intervention bool) {
 	case actionRetry:
 		t.retryAction(n, action, intervention)
 	case actionRetryStepGroup:
-		t.retryGroup(n, action)
+		t.retryGroup(n, action, intervention)
 	case actionProceedWithDefaults:
 		t.proceedWithDefaults(n)
 	case actionManualIntervention:
@@ -188,19 +188,28 @@ func (t *turn) retryAction(n *Node, action *definition.Action, intervention bool
 		t.end(n, failed(n.FailureKind), fmt.Sprintf("%s; failed after %d retries", n.Reason, n.Retries))
 		return
 	}
-	if action.Condition != nil {
-		ok, values, err := t.condition(n, "failureStrategies.condition", action.Condition)
-		if err != nil || !ok {
-			why := "the condition of the retry is false"
-			if err != nil {
-				why = "the condition of the retry: " + err.Error()
-			}
-			n.Values = append(n.Values, values...)
-			t.end(n, failed(n.FailureKind), n.Reason+"; no retry: "+why)
-			return
-		}
+	if why := t.refusedByCondition(n, action); why != "" {
+		t.end(n, failed(n.FailureKind), n.Reason+"; no retry: "+why)
+		return
 	}
 	t.retry(n, delay)
+}
+
+// refusedByCondition returns why the condition of an action does not permit another attempt, or an empty text.
+func (t *turn) refusedByCondition(n *Node, action *definition.Action) string {
+	if action.Condition == nil {
+		return ""
+	}
+	ok, values, err := t.condition(n, "failureStrategies.condition", action.Condition)
+	switch {
+	case err != nil:
+		n.Values = append(n.Values, values...)
+		return "the condition of the retry: " + err.Error()
+	case !ok:
+		n.Values = append(n.Values, values...)
+		return "the condition of the retry is false"
+	}
+	return ""
 }
 
 // retryPlan returns how often a node may be retried and how long it waits now. The last interval
@@ -245,7 +254,7 @@ func (t *turn) pause(n *Node, due time.Time) {
 }
 
 // retryGroup runs the group around a failed node again, after its other steps have ended.
-func (t *turn) retryGroup(n *Node, action *definition.Action) {
+func (t *turn) retryGroup(n *Node, action *definition.Action, intervention bool) {
 	group := n
 	for group != nil && group.Kind != GroupNode {
 		group = t.parent(group)
@@ -256,11 +265,22 @@ func (t *turn) retryGroup(n *Node, action *definition.Action) {
 		return
 	}
 	count, delay, err := t.retryPlan(group, action)
-	if err != nil || group.Retries >= count {
-		why := fmt.Sprintf("the group failed after %d retries", group.Retries)
-		if err != nil {
-			why = "no retry: " + err.Error()
+	if then := action.OnRetryFailure; err == nil && group.Retries >= count && then != nil && then.Type != actionRetryStepGroup {
+		t.act(n, then, intervention)
+		return
+	}
+	why := ""
+	switch {
+	case err != nil:
+		why = "no retry: " + err.Error()
+	case group.Retries >= count:
+		why = fmt.Sprintf("the group failed after %d retries", group.Retries)
+	default:
+		if why = t.refusedByCondition(n, action); why != "" {
+			why = "no retry: " + why
 		}
+	}
+	if why != "" {
 		t.end(n, failed(n.FailureKind), reason+"; "+why)
 		return
 	}

@@ -164,6 +164,26 @@ func TestAGroupIsRetriedAsAWhole(t *testing.T) {
 	assert.Equal(t, "exit code 1; the group failed after 2 retries", w.step("g.steps.b").Reason)
 }
 
+func TestARetryOfAGroupHasAConditionAndAnEnd(t *testing.T) {
+	t.Parallel()
+	for spec, want := range map[string]struct {
+		started string
+		status  Status
+		reason  string
+	}{
+		"retryCount: 1, onRetryFailure: {action: {type: Ignore}}":                                     {"a b a b e", IgnoreFailed, "ignored: exit code 1"},
+		"retryCount: 3, condition: '<+step.exitCode> == 137'":                                         {"a b", Failed, "exit code 1; no retry: the condition of the retry is false"},
+		"retryCount: 1, condition: '<+step.exitCode> == 1', onRetryFailure: {action: {type: Ignore}}": {"a b a b e", IgnoreFailed, "ignored: exit code 1"},
+	} {
+		w := build(t, group("g", eachStep("a", "b"), strategies(on("AllErrors", "{type: RetryStepGroup, spec: {"+spec+"}}")))+eachStep("e"))
+		w.results["b"] = []Result{exit(1)}
+		w.begin().play()
+		assert.Equal(t, want.started, strings.Join(w.started, " "), spec)
+		assert.Equal(t, want.status, w.step("g").Status, spec)
+		assert.Equal(t, want.reason, w.step("g.steps.b").Reason, spec)
+	}
+}
+
 func TestAGroupIsNotRetriedInAStageThatRolledBack(t *testing.T) {
 	t.Parallel()
 	// The strategy of the group makes it run again only when all its steps have ended.
