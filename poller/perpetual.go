@@ -80,6 +80,7 @@ type perpetuals struct {
 	leaving   bool   // everything is being handed back
 	lapsed    bool   // the lease has ended: everything was lost
 	learned   bool   // the loop that learns of assignments has ended
+	late      uint64 // results that the manager took after their tasks were lost here
 }
 
 // perpetualTask is a task that this delegate has, or whose run has not returned yet.
@@ -197,10 +198,16 @@ func (p *perpetuals) remove(t *perpetualTask) {
 	}
 }
 
-// apply carries out an answer. It reports whether there was news.
-func (p *perpetuals) apply(a *perpetual.Answer, begun time.Time) bool {
+// apply carries out the answer to a call that began at a time, when there were some late
+// results. It reports whether there was news. If the manager has taken a late result
+// meanwhile, the answer may have the state from before it, and the next call asks again.
+func (p *perpetuals) apply(a *perpetual.Answer, begun time.Time, late uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.late != late {
+		p.fresh = true
+		return true
+	}
 	p.renewed(time.Duration(a.LeaseMS)*time.Millisecond, begun, true)
 	if a.HeldGiven {
 		held := make(map[perpetual.Claim]bool, len(a.Held))

@@ -27,7 +27,7 @@ func (p *perpetuals) leaseLoop() {
 		}
 		ctx, cancel := context.WithTimeout(p.s.work, p.callTime(wait))
 		p.interrupt = cancel
-		leaving := p.leaving
+		leaving, late := p.leaving, p.late
 		p.mu.Unlock()
 
 		begun := time.Now()
@@ -38,7 +38,7 @@ func (p *perpetuals) leaseLoop() {
 		case err == nil:
 			failing = false
 			pauses.Reset()
-			news := p.apply(a, begun)
+			news := p.apply(a, begun, late)
 			cursor = a.Cursor
 			if early := lease > 0 && time.Since(begun) < wait/2; !news && early && !interrupted {
 				p.pause(min(time.Second, lease/4))
@@ -61,6 +61,14 @@ func (p *perpetuals) refresh() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.fresh = true
+}
+
+// askAgain makes the loop ask for everything now. The caller holds mu.
+func (p *perpetuals) askAgain() {
+	p.fresh = true
+	if p.interrupt != nil {
+		p.interrupt()
+	}
 }
 
 // callTime bounds a call: a lost one must leave time to renew the lease.
@@ -105,7 +113,7 @@ func (p *perpetuals) expire(now time.Time) {
 	if p.lapsed || now.Before(p.leaseEnd) {
 		return
 	}
-	p.lapsed, p.fresh = true, true
+	p.lapsed = true
 	if len(p.tasks) > 0 {
 		p.s.log.Warn().Int("tasks", len(p.tasks)).Msg("the leases of perpetual tasks were not renewed in time: their runs are cancelled")
 	}
@@ -113,7 +121,5 @@ func (p *perpetuals) expire(now time.Time) {
 	for _, t := range p.tasks {
 		p.lose(t)
 	}
-	if p.interrupt != nil {
-		p.interrupt()
-	}
+	p.askAgain()
 }

@@ -135,16 +135,20 @@ func (p *perpetuals) taken(r *pendingResult, refused string) {
 		p.s.counters.perpetualRefused.Add(1)
 		p.s.taskLog(r.ID, "").Warn().Str("reason", refused).Uint64("token", r.Token).Msg("the manager refused the result of a perpetual task")
 	}
-	if t == nil || t.Token != r.Token || r.lazy {
+	if r.lazy {
+		return
+	}
+	if t == nil || t.Token != r.Token {
+		if refused == "" {
+			p.late++
+			p.askAgain()
+		}
 		return
 	}
 	t.unreported--
 	if refused != "" {
 		p.lose(t)
-		p.fresh = true
-		if p.interrupt != nil {
-			p.interrupt()
-		}
+		p.askAgain()
 		return
 	}
 	if len(r.State) > 0 {
