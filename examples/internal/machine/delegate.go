@@ -46,11 +46,13 @@ func startDelegate(ctx context.Context, cfg Config, url, secret string) (_ *dele
 	}
 	d.stages = transaction.New(driver, transaction.WithSlots(capacity.NewSlots(slots)), transaction.WithLogger(cfg.Log),
 		transaction.WithLedger(filepath.Join(cfg.Dir, "ledger")))
-	routes := router.New(d.stages.Routes(), router.Standard(cfg.Log, resolve.Resolve(secrets.ResolverConfig{
+	routes := router.New(router.RouteMap(d.stages.Routes()).Merge(cfg.Routes), router.Standard(cfg.Log, resolve.Resolve(secrets.ResolverConfig{
 		Providers: secrets.Providers{secretScheme: given(cfg.Secrets)},
 	})))
-	d.poller = poller.New(d.client, routes, poller.WithName("local"), poller.WithTags("local", runtime.GOOS, runtime.GOARCH),
-		poller.WithStages(d.stages), poller.WithThresholds(cfg.Thresholds), poller.WithHeartbeat(time.Second), poller.WithLogger(cfg.Log))
+	d.poller = poller.New(d.client, routes, append([]poller.Option{
+		poller.WithName("local"), poller.WithTags("local", runtime.GOOS, runtime.GOARCH),
+		poller.WithStages(d.stages), poller.WithThresholds(cfg.Thresholds), poller.WithHeartbeat(time.Second), poller.WithLogger(cfg.Log),
+	}, cfg.Options...)...)
 	info, err := d.poller.Register(ctx)
 	if err != nil {
 		return nil, err

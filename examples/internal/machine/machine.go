@@ -23,6 +23,8 @@ import (
 	"github.com/delegate-io/dlite/manager/logservice"
 	"github.com/delegate-io/dlite/manager/pipeline"
 	"github.com/delegate-io/dlite/manager/web"
+	"github.com/delegate-io/dlite/poller"
+	"github.com/delegate-io/dlite/router"
 	"github.com/delegate-io/dlite/secrets"
 	"github.com/delegate-io/dlite/task/capacity"
 	"github.com/delegate-io/dlite/task/stage"
@@ -46,6 +48,9 @@ type Config struct {
 	Stages int
 	// Thresholds refuse stages while this machine is busy. Nil refuses none.
 	Thresholds *capacity.Thresholds
+	// Routes are tasks that the delegate takes besides stages, and Options further options of its poller.
+	Routes  router.RouteMap
+	Options []poller.Option
 	// Trusted lets host steps reach everything that the user can reach.
 	Trusted bool
 	// Builtins are the programs that this program contains for steps, see host.Config.

@@ -47,6 +47,7 @@ func TestEveryControlHasARoleANameAndAPlace(t *testing.T) {
 	run := start(t, m, api.RunRequest{YAML: shop, Branch: "main", Codebase: map[string]any{"branch": "main"}})
 	ended(t, m, run.ID)
 	p := open(t, m.URL+"/ui/")
+	p.expect("/api/upgrade") // the answer is 404 without an update
 	p.shows("h1", "Sign in")
 	check(p, "sign-in", false)
 	checkPhone(p, "sign-in")
@@ -70,6 +71,10 @@ func TestEveryControlHasARoleANameAndAPlace(t *testing.T) {
 		{"#/schedules", "Schedules"},
 		{"#/triggers", "no triggers"},
 		{"#/queue", "Nothing waits"},
+		{"#/perpetual", "no perpetual tasks"},
+		{"#/daemons", "no daemon sets"},
+		{"#/connectors", "no connectors"},
+		{"#/upgrades", "no update"},
 	} {
 		p.visit(c[0])
 		p.shows("main", c[1])

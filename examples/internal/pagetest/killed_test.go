@@ -123,4 +123,11 @@ func TestAnOpenPageOutlivesTheManager(t *testing.T) {
 	m.call(http.MethodPost, "/api/stages/held/abort?accountId=acme", "")
 	p.shows(".run-title .badge", "aborted")
 	assert.NotContains(t, value[string](p, `document.cookie`), "dlite", "no script reads the session")
+
+	m.kill()
+	p.visit("#/perpetual")
+	p.shows(".notice", "The manager cannot be reached")
+	m.start()
+	p.press("button", "Try again")
+	p.shows(".notice", "There are no perpetual tasks.")
 }

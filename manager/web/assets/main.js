@@ -4,6 +4,7 @@ import { address, fill, h, set, write } from './dom.js';
 import { PLACE, signIn } from './signin.js';
 import { t } from './texts.js';
 import { delegates } from './delegates.js';
+import { connectors, daemons, perpetual, upgrades } from './fleet.js';
 import { limits, schedules, triggers } from './plans.js';
 import { queue } from './queue.js';
 import { run } from './run.js';
@@ -12,7 +13,7 @@ import { stage } from './stage.js';
 import { stages } from './stages.js';
 
 /** @type {Record<string, (ctx: any) => any>} views of lists, and of one object */
-const LISTS = { runs, stages, queue, delegates, schedules, triggers, limits };
+const LISTS = { runs, stages, queue, delegates, schedules, triggers, limits, perpetual, daemons, connectors, upgrades };
 const OBJECTS = { runs: run, stages: stage };
 
 let session = null;

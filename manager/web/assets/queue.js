@@ -106,8 +106,8 @@ export function queue(ctx) {
 /** A section with a table. It is hidden without rows. @param {string} title @param {string[]} names */
 export function section(title, names) {
   const body = h('tbody');
-  const el = h('section', { class: 'block', hidden: true }, h('h2', {}, title), h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, names.map(n => h('th', { scope: 'col' }, n)))), body)));
-  return { el, fill(/** @type {any[][]} */ rows) {
+  const el = h('section', { class: 'block', hidden: true }, h('h2', {}, title), h('div', { class: 'scroll' }, h('table', { class: 'list' }, h('thead', {}, h('tr', {}, names.map(n => h('th', { scope: 'col' }, n || h('span', { class: 'unseen' }, t.delegates.actions))))), body)));
+  return { el, body, fill(/** @type {any[][]} */ rows) {
     set(el, { hidden: !rows.length });
     keyed(body, rows.map((cells, i) => ({ i, cells })), r => String(r.i), () => {
       const row = h('tr');

@@ -5,7 +5,7 @@ export const t = {
   product: 'dlite',
   skip: 'Skip to the content',
   menu: 'Views',
-  views: { runs: 'Runs', stages: 'Stages', queue: 'Queue', delegates: 'Delegates', schedules: 'Schedules', triggers: 'Triggers', limits: 'Limits' },
+  views: { runs: 'Runs', stages: 'Stages', queue: 'Queue', delegates: 'Delegates', schedules: 'Schedules', triggers: 'Triggers', limits: 'Limits', perpetual: 'Perpetual', daemons: 'Daemons', connectors: 'Connectors', upgrades: 'Updates' },
   unreachable: 'The manager cannot be reached. The page tries again.',
   in: (/** @type {string} */ s) => `in ${s}`,
   ago: (/** @type {string} */ s) => `${s} ago`,
@@ -90,6 +90,27 @@ export const t = {
   limits: {
     group: 'Group', used: 'Running', max: 'Limit', change: 'Change', add: 'Add a limit', set: 'Set', full: 'full', empty: 'There are no limits.', hint: 'A limit bounds how many stages of a group run at a time.',
     help: 'Groups are account, pipeline:NAME and label:NAME=VALUE. 0 removes the limit.',
+  },
+
+  perpetual: {
+    title: 'Perpetual tasks', id: 'Task', holder: 'Runs on', last: 'Last run', next: 'Next run', run: 'Run now', pause: 'Pause', resume: 'Resume', paused: 'paused', since: 'since', note: 'Note',
+    empty: 'There are no perpetual tasks.', hint: 'PUT /api/perpetual/ID adds one.', pauseTitle: 'Pause the task?', pauseText: 'The delegate cancels its run, and no delegate gets the task.',
+    every: (/** @type {string} */ s) => `every ${s}`, loop: 'again and again',
+    runs: (/** @type {number} */ n, /** @type {number} */ failed) => many(n, 'run', 'runs') + (failed ? `, ${failed.toLocaleString('en')} failed` : ''),
+    failures: (/** @type {number} */ n, /** @type {string} */ why) => `${many(n, 'failure', 'failures')} since the last success: ${why}`, events: (/** @type {number} */ n) => `${many(n, 'event waits', 'events wait')} for a consumer`,
+  },
+  daemons: {
+    title: 'Daemon sets', id: 'Daemon set', tags: 'Needs tags', tasks: 'Tasks', healthy: 'Healthy', all: 'all delegates', hold: 'on hold: delegates change nothing', empty: 'There are no daemon sets.', hint: 'PUT /api/daemon-sets/ID adds one.',
+    of: (/** @type {number} */ n, /** @type {number} */ all) => `${n} of ${all}`, delegates: 'Delegates', name: 'Delegate', state: 'State', reported: 'Reported', ok: 'healthy', bad: 'not healthy', silent: 'no report yet', more: (/** @type {number} */ n) => `${n.toLocaleString('en')} more: dlite daemons show lists all.`,
+  },
+  connectors: {
+    id: 'Connector', kind: 'Kind', address: 'Address', tags: 'Tested from tags', updated: 'Changed', test: 'Test', any: 'any delegate', preset: 'default of the kind', empty: 'There are no connectors.', hint: 'PUT /api/connectors/ID adds one.',
+    testing: (/** @type {string} */ id) => `Testing ${id}…`, works: (/** @type {string} */ id) => `${id} works.`, fails: (/** @type {string} */ id) => `${id} does not work.`, ok: 'ok', failed: 'failed',
+  },
+  upgrades: {
+    title: 'Update of the delegates', version: 'Version', progress: 'Progress', away: 'Away', failed: 'Failed', versions: 'Delegates by version', pause: 'Pause', resume: 'Continue', update: 'the update', empty: 'There is no update.', hint: 'dlite upgrades set VERSION begins one.',
+    states: { running: 'running', paused: 'paused', stopped: 'stopped after failures' }, returned: (/** @type {number} */ n) => many(n, 'delegate has returned', 'delegates have returned'),
+    rule: (/** @type {string} */ share, /** @type {number} */ failures, /** @type {string} */ within) => `${share} at a time, back within ${within}, stops after ${many(failures, 'failure', 'failures')}`,
   },
 
   log: {
