@@ -1,6 +1,7 @@
 package pagetest
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,8 +9,10 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/examples/internal/machine"
 	"github.com/delegate-io/dlite/manager/api"
 )
 
@@ -118,6 +121,22 @@ func TestTheOperatorsViews(t *testing.T) {
 	p.shows("td", "pipeline:shop")
 	p.visit("#/triggers")
 	p.shows(".notice", "There are no triggers.")
+	_, err := m.Pipelines.SetPipeline(t.Context(), machine.Account, api.Pipeline{ID: "shop", YAML: shop})
+	require.NoError(t, err)
+	for _, trigger := range []api.Trigger{
+		{ID: "nightly", Kind: "cron", Cron: "0 4 * * *", Pipeline: "shop"},
+		{ID: "commits", Kind: "git", Source: &api.TriggerSource{Repository: "https://git.example/app"}, Branches: []string{"main"}, Pipeline: "shop", Disabled: true},
+	} {
+		_, err := m.Pipelines.SetTrigger(t.Context(), machine.Account, trigger)
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			assert.NoError(t, m.Pipelines.DeleteTrigger(context.Background(), machine.Account, trigger.ID))
+		})
+	}
+	p.again("#/triggers")
+	p.shows("td", "0 4 * * *")
+	p.shows("td", "git · https://git.example/app · main")
+	p.shows("td", "disabled")
 	p.visit("#/stages")
 	p.until(`document.querySelector('.rows .row, .notice p')`)
 	p.screen("stages")
