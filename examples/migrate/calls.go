@@ -24,7 +24,7 @@ func (r *rewriter) call(n *ast.CallExpr) {
 		return
 	}
 	switch {
-	case (name == "delegate.New" || name == "delegate.NewFromToken") && len(n.Args) == 5:
+	case isNewClient(name, n):
 		if assign, ok := r.parent().(*ast.AssignStmt); ok && len(assign.Rhs) == 1 && len(assign.Lhs) == 1 {
 			return // the statement is rewritten
 		}
@@ -70,19 +70,28 @@ func (r *rewriter) tags(e ast.Expr) string {
 	return ", " + r.qualified("poller.WithTags") + "(" + r.textOf(e) + "...)"
 }
 
+// isNewClient reports whether a call makes a client. Older versions have no argument for a directory of certificates.
+func isNewClient(name string, n *ast.CallExpr) bool {
+	return (name == "delegate.New" || name == "delegate.NewFromToken") && (len(n.Args) == 4 || len(n.Args) == 5)
+}
+
 // newClient returns the call that makes a client.
 func (r *rewriter) newClient(name string, n *ast.CallExpr) string {
 	endpoint, account, secret := r.textOf(n.Args[0]), r.textOf(n.Args[1]), r.textOf(n.Args[2])
 	call := r.qualified("client.New") + "(" + endpoint + ", " + account + ", "
-	options, list := r.clientOptions(n.Args[3], n.Args[4])
+	var dir ast.Expr = &ast.BasicLit{Kind: token.STRING, Value: `""`}
+	if len(n.Args) == 5 {
+		dir = n.Args[4]
+	}
+	options, list := r.clientOptions(n.Args[3], dir)
 	if name == "delegate.New" {
 		return call + secret + options + ")"
 	}
-	token := r.qualified("client.WithToken") + "(" + secret + ")"
+	withToken := r.qualified("client.WithToken") + "(" + secret + ")"
 	if list {
-		return call + `"", append(` + strings.TrimSuffix(strings.TrimPrefix(options, ", "), "...") + ", " + token + ")...)"
+		return call + `"", append(` + strings.TrimSuffix(strings.TrimPrefix(options, ", "), "...") + ", " + withToken + ")...)"
 	}
-	return call + `"", ` + token + options + ")"
+	return call + `"", ` + withToken + options + ")"
 }
 
 // clientOptions returns the options for the arguments skipVerify and certsDir, and reports whether
@@ -102,7 +111,13 @@ func (r *rewriter) clientOptions(skip, dir ast.Expr) (options string, list bool)
 		}
 	}
 	r.helpers["clientOptions"] = true
-	return ", clientOptions(" + r.textOf(skip) + ", " + r.textOf(dir) + ")...", true
+	text := ""
+	if isText {
+		text = dirText.Value
+	} else {
+		text = r.textOf(dir)
+	}
+	return ", clientOptions(" + r.textOf(skip) + ", " + text + ")...", true
 }
 
 // methodCall rewrites the call of a method of an upstream type.
@@ -166,8 +181,11 @@ func (r *rewriter) setFilter(n *ast.CallExpr, f *ast.SelectorExpr) {
 		r.put(n, x+`.SetMaintenance("")`)
 		return
 	}
-	if lit, ok := n.Args[0].(*ast.FuncLit); ok && r.refusesTypes(lit.Body.List) {
+	if inits, others := r.refusedTypes(n.Args[0]); len(inits) > 0 {
 		r.put(n, x+`.SetMaintenance("maintenance mode")`)
+		if len(others) > 0 {
+			r.mark("a maintenance takes no new stages; the filter also refused " + strings.Join(others, " and ") + ": these tasks of open stages continue now")
+		}
 		return
 	}
 	if r.filterOfNew(n, f) {
@@ -176,28 +194,39 @@ func (r *rewriter) setFilter(n *ast.CallExpr, f *ast.SelectorExpr) {
 	r.mark("a filter cannot change while the poller polls: use poller.WithFilter with a func(task.Event) error, or SetMaintenance with a reason to take no new stages")
 }
 
-// refusesTypes reports whether a filter compares the task's type with the types of inits, and refuses
-// them.
-func (r *rewriter) refusesTypes(body []ast.Stmt) bool {
-	if len(body) != 1 {
-		return false
+// refusedTypes returns the types of inits, and other types, that a filter refuses if it does nothing but compare the type of
+// the task with them.
+func (r *rewriter) refusedTypes(filter ast.Expr) (inits, others []string) {
+	lit, ok := filter.(*ast.FuncLit)
+	if !ok || len(lit.Body.List) != 1 {
+		return nil, nil
 	}
-	ret, ok := body[0].(*ast.ReturnStmt)
-	return ok && len(ret.Results) == 1 && r.refusesInits(ret.Results[0])
-}
-
-func (r *rewriter) refusesInits(e ast.Expr) bool {
-	switch e := e.(type) {
-	case *ast.ParenExpr:
-		return r.refusesInits(e.X)
-	case *ast.BinaryExpr:
-		if e.Op == token.LAND {
-			return r.refusesInits(e.X) && r.refusesInits(e.Y)
+	ret, ok := lit.Body.List[0].(*ast.ReturnStmt)
+	if !ok || len(ret.Results) != 1 {
+		return nil, nil
+	}
+	left := []ast.Expr{ret.Results[0]}
+	for len(left) > 0 {
+		e := ast.Unparen(left[0])
+		left = left[1:]
+		b, ok := e.(*ast.BinaryExpr)
+		if ok && b.Op == token.LAND {
+			left = append([]ast.Expr{b.X, b.Y}, left...)
+			continue
 		}
-		s, ok := e.X.(*ast.SelectorExpr)
-		return ok && e.Op == token.NEQ && s.Sel.Name == "TaskType" && strings.Contains(strings.ToLower(r.textOf(e.Y)), "init")
+		if !ok || b.Op != token.NEQ {
+			return nil, nil
+		}
+		if s, ok := b.X.(*ast.SelectorExpr); !ok || s.Sel.Name != "TaskType" {
+			return nil, nil
+		}
+		if name := r.textOf(b.Y); strings.Contains(strings.ToLower(name), "init") {
+			inits = append(inits, name)
+		} else {
+			others = append(others, name)
+		}
 	}
-	return false
+	return inits, others
 }
 
 // filterOfNew rewrites a filter that is set in the statement after the construction of the poller: an option of the poller.

@@ -147,7 +147,7 @@ func (r *rewriter) statement(n *ast.AssignStmt) {
 		return
 	}
 	name := r.oldName(call.Fun)
-	if (name == "delegate.New" || name == "delegate.NewFromToken") && len(call.Args) == 5 {
+	if isNewClient(name, call) {
 		r.checkedClient(n, r.newClient(name, call))
 	}
 }
