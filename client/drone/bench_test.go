@@ -37,10 +37,10 @@ func (idle) Execute(_ context.Context, _ *driver.Environment, _ *driver.Step, ou
 
 func (idle) Cleanup(context.Context, []driver.Resource) ([]driver.Resource, error) { return nil, nil }
 
-// benchmarkDelegate runs a delegate until the benchmark ends.
-func benchmarkDelegate(b *testing.B, c client.Client, slots *capacity.Slots, options ...transaction.Option) {
+// runDelegate runs a delegate until the test ends.
+func runDelegate(b testing.TB, d driver.Driver, c client.Client, slots *capacity.Slots, options ...transaction.Option) {
 	b.Helper()
-	stages := transaction.New(idle{}, append(options, transaction.WithSlots(slots), transaction.WithLedger(b.TempDir()))...)
+	stages := transaction.New(d, append(options, transaction.WithSlots(slots), transaction.WithLedger(b.TempDir()))...)
 	p := poller.New(c, router.New(stages.Routes()), poller.WithStages(stages), poller.WithName("bench"))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -51,12 +51,13 @@ func benchmarkDelegate(b *testing.B, c client.Client, slots *capacity.Slots, opt
 	})
 }
 
-func benchmarkDrone(b *testing.B, s *dronetest.Server, compile func([]byte, string, yaml.Input) (*yaml.Plan, error)) {
+// runDrone runs a delegate of a driver on a Drone server.
+func runDrone(b testing.TB, d driver.Driver, s *dronetest.Server, compile func([]byte, string, yaml.Input) (*yaml.Plan, error)) {
 	b.Helper()
 	slots := capacity.NewSlots(1)
 	c, err := drone.New(drone.Config{Endpoint: s.URL, Secret: secret, OS: "linux", Arch: "amd64", Slots: slots, Compile: compile})
 	require.NoError(b, err)
-	benchmarkDelegate(b, c, slots, transaction.WithLog(c.Log(nil)))
+	runDelegate(b, d, c, slots, transaction.WithLog(c.Log(nil)))
 }
 
 // BenchmarkPickup measures the time from a new build to the call that accepts its stage.
@@ -75,7 +76,7 @@ func BenchmarkPickup(b *testing.B) {
 			}
 		}
 	}
-	benchmarkDrone(b, s, shell("true"))
+	runDrone(b, idle{}, s, shell("true"))
 	b.ReportAllocs()
 	var all []time.Duration
 	for b.Loop() {
@@ -98,7 +99,7 @@ func BenchmarkStep(b *testing.B) {
 	b.Run("drone", func(b *testing.B) {
 		s := dronetest.New(secret)
 		defer s.Close()
-		benchmarkDrone(b, s, shell(slices.Repeat([]string{"true"}, steps)...))
+		runDrone(b, idle{}, s, shell(slices.Repeat([]string{"true"}, steps)...))
 		b.ReportAllocs()
 		for b.Loop() {
 			stages, err := s.Wait(b.Context(), s.Add(dronetest.Build{}))
@@ -112,7 +113,7 @@ func BenchmarkStep(b *testing.B) {
 		defer m.Close()
 		c, err := client.New(m.URL, m.Account, m.Secret)
 		require.NoError(b, err)
-		benchmarkDelegate(b, c, capacity.NewSlots(1))
+		runDelegate(b, idle{}, c, capacity.NewSlots(1))
 		b.ReportAllocs()
 		for b.Loop() {
 			_, err := m.RunStage(b.Context(), clienttest.Stage{

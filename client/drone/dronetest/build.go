@@ -18,8 +18,12 @@ type Build struct {
 	Type string
 	// Labels are the labels of the stages.
 	Labels map[string]string
-	// OS and Arch are the platform of the stages. Empty means linux and amd64.
-	OS, Arch string
+	// OS and Arch are the platform of the stages. Empty means linux and amd64. An empty Variant or
+	// Kernel suits every runner.
+	OS, Arch, Variant, Kernel string
+	// Limit is how many stages with the same name may be open at once (concurrency.limit). Zero
+	// means no limit.
+	Limit int
 	// Secrets are the secrets of the repository.
 	Secrets map[string]string
 	// Netrc are the machine, login and password of the repository, or nil.
@@ -134,8 +138,8 @@ func (s *Server) Add(b Build) int64 {
 		st.row = object{
 			"id": st.id, "repo_id": int64(1), "build_id": build.id, "number": i + 1, "name": name, "kind": "pipeline",
 			"type": or(b.Type, "docker"), "status": "pending", "errignore": false, "exit_code": 0, "os": or(b.OS, "linux"),
-			"arch": or(b.Arch, "amd64"), "limit": 3, "started": 0, "stopped": 0, "created": unix(), "updated": unix(),
-			"version": int64(1), "on_success": true, "on_failure": false,
+			"arch": or(b.Arch, "amd64"), "variant": b.Variant, "kernel": b.Kernel, "limit": b.Limit,
+			"started": 0, "stopped": 0, "created": unix(), "updated": unix(), "version": int64(1), "on_success": true, "on_failure": false,
 		}
 		if len(b.Labels) > 0 {
 			st.row["labels"] = b.Labels

@@ -8,12 +8,43 @@ import (
 	"time"
 )
 
+// filter selects stages.
+type filter struct {
+	Kind, Type, OS, Arch, Variant, Kernel string
+	Labels                                map[string]string
+}
+
+// matches reports whether a stage that no runner has suits the filter.
+func (f filter) matches(st object) bool {
+	labels, _ := st["labels"].(map[string]string)
+	if st.text("status") != "pending" || st.text("machine") != "" || st.text("kind") != f.Kind || st.text("type") != f.Type || !maps.Equal(labels, f.Labels) {
+		return false
+	}
+	if f.OS+f.Arch+f.Variant+f.Kernel == "" {
+		return true
+	}
+	variant, kernel := st.text("variant"), st.text("kernel")
+	return st.text("os") == f.OS && st.text("arch") == f.Arch && (variant == "" || variant == f.Variant) && (kernel == "" || kernel == f.Kernel)
+}
+
+// limited reports whether the limit of a stage holds it back: as many stages with its name are open
+// before it. The caller holds mu.
+func (s *Server) limited(st *stageRow) bool {
+	limit, open := st.row.int("limit"), int64(0)
+	if limit == 0 {
+		return false
+	}
+	for _, other := range s.stages {
+		if other.row.text("name") == st.row.text("name") && !final(other.row.text("status")) && (other.id < st.id || other.row.text("status") == "running") {
+			open++
+		}
+	}
+	return open >= limit
+}
+
 // request holds a call until a stage matches its filter.
 func (s *Server) request(w http.ResponseWriter, r *http.Request) {
-	var f struct {
-		Kind, Type, OS, Arch, Variant, Kernel string
-		Labels                                map[string]string
-	}
+	var f filter
 	if err := json.NewDecoder(r.Body).Decode(&f); err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -24,9 +55,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		changed, restart := s.changed, s.restart
 		for _, st := range s.sorted() {
-			labels, _ := st.row["labels"].(map[string]string)
-			if st.row.text("status") == "pending" && st.row.text("machine") == "" && st.row.text("kind") == f.Kind &&
-				st.row.text("type") == f.Type && st.row.text("os") == f.OS && st.row.text("arch") == f.Arch && maps.Equal(labels, f.Labels) {
+			if f.matches(st.row) && !s.limited(st) {
 				row := maps.Clone(st.row)
 				s.mu.Unlock()
 				answer(w, row)
