@@ -277,9 +277,10 @@ func (s *servers) openLog(logs *logger.Deliverer) logOpener {
 	return s.drone.Log(logs.Open)
 }
 
-// pollers returns a poller for each server, the manager's first.
+// pollers returns a poller for each server, the manager's first. Only the manager's has the daemon sets and the options in
+// watched: a Drone server has no perpetual tasks.
 func (s *servers) pollers(
-	cfg config, routes *router.Router, stages poller.Stages, sets *daemons, log zerolog.Logger, signals []os.Signal, more ...poller.Option,
+	cfg config, routes *router.Router, stages poller.Stages, sets *daemons, log zerolog.Logger, signals []os.Signal, watched []poller.Option, more ...poller.Option,
 ) (all []*poller.Poller) {
 	views := share(stages, s.slots)
 	add := func(c client.Client, state string, own ...poller.Option) {
@@ -287,11 +288,10 @@ func (s *servers) pollers(
 		all = append(all, poller.New(c, routes, append(append(options, own...), more...)...))
 	}
 	if s.manager != nil {
-		var own []poller.Option
 		if sets != nil && !cfg.trial() {
-			own = append(own, poller.WithDaemons(sets))
+			watched = append(watched, poller.WithDaemons(sets))
 		}
-		add(s.manager, "poller", own...)
+		add(s.manager, "poller", watched...)
 	}
 	if s.drone != nil {
 		add(s.drone, "drone-poller")

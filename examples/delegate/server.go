@@ -116,7 +116,7 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		watched = nil
 	}
 	var leaving leaving
-	pollers := servers.pollers(cfg, routes, stages, sets, log, signals, append(watched, poller.WithFilter(leaving.filter))...)
+	pollers := servers.pollers(cfg, routes, stages, sets, log, signals, watched, poller.WithFilter(leaving.filter))
 	seen.watch(pollers, stages, drivers, logs)
 	report.worker.Store(&workers{pollers, stages, logs})
 	if started != nil {
