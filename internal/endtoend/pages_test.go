@@ -30,14 +30,10 @@ var surroundings = map[string][2]string{
 	"poller.WithFilter(": {`
 		import ("errors"; "github.com/delegate-io/dlite/poller"; "github.com/delegate-io/dlite/task")
 		func _(busy func() bool) any { return `, `}`},
-	"slots := capacity.NewSlots(4)": {`
-		import (
-			"context"; "github.com/delegate-io/dlite/client/drone"; "github.com/delegate-io/dlite/driver"
-			"github.com/delegate-io/dlite/driver/transaction"; "github.com/delegate-io/dlite/poller"
-			"github.com/delegate-io/dlite/router"; "github.com/delegate-io/dlite/task/capacity"
-		)
-		func _(ctx context.Context, url, secret string, driver driver.Driver) error {`, `
- return err }`},
+	"server := dronetest.New(": {`
+		import ("context"; "runtime"; "github.com/delegate-io/dlite/client/drone/dronetest")
+		func _(ctx context.Context, run func(context.Context, string, string, string) error, dir, pipeline string, ended chan error) (any, error) {`, `
+ return stages, err }`},
 	"type lines struct": {`
 		import ("strings"; "github.com/delegate-io/dlite/logger")
 		var old interface{ Info(args ...any) }
@@ -49,7 +45,7 @@ var surroundings = map[string][2]string{
 func TestTheProgramsOfThePagesCompile(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	for page, want := range map[string]int{"README.md": 1, "docs/migrating.md": 5, "docs/drone.md": 1} {
+	for page, want := range map[string]int{"README.md": 1, "docs/migrating.md": 5, "docs/drone.md": 2} {
 		text, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
 		compiled := 0

@@ -5,7 +5,7 @@
 //	defer server.Close()
 //	id := server.Add(dronetest.Build{Config: "kind: pipeline\n..."})
 //	// run a client of server.URL
-//	build, err := server.Wait(ctx, id)
+//	stages, err := server.Wait(ctx, id)
 //
 // It has no webhooks, no users and no pages, and keeps its builds in memory.
 //
