@@ -100,6 +100,41 @@ func TestAPipelineThatCannotRunIsAnErrorOfTheStage(t *testing.T) {
 	}
 }
 
+// Each step has the variables that the reference of Drone lists. A variable may be empty, but not absent.
+func TestStepsHaveTheVariablesOfDrone(t *testing.T) {
+	t.Parallel()
+	const everywhere = `CI DRONE DRONE_BRANCH DRONE_BUILD_ACTION DRONE_BUILD_CREATED DRONE_BUILD_DEBUG DRONE_BUILD_EVENT DRONE_BUILD_FINISHED DRONE_BUILD_LINK
+DRONE_BUILD_NUMBER DRONE_BUILD_PARENT DRONE_BUILD_STARTED DRONE_BUILD_STATUS DRONE_BUILD_TRIGGER DRONE_COMMIT DRONE_COMMIT_AFTER DRONE_COMMIT_AUTHOR
+DRONE_COMMIT_AUTHOR_AVATAR DRONE_COMMIT_AUTHOR_EMAIL DRONE_COMMIT_AUTHOR_NAME DRONE_COMMIT_BEFORE DRONE_COMMIT_BRANCH DRONE_COMMIT_LINK
+DRONE_COMMIT_MESSAGE DRONE_COMMIT_REF DRONE_COMMIT_SHA DRONE_DEPLOY_TO DRONE_FAILED_STAGES DRONE_FAILED_STEPS DRONE_GIT_HTTP_URL DRONE_GIT_SSH_URL
+DRONE_REMOTE_URL DRONE_REPO DRONE_REPO_BRANCH DRONE_REPO_LINK DRONE_REPO_NAME DRONE_REPO_NAMESPACE DRONE_REPO_OWNER DRONE_REPO_PRIVATE DRONE_REPO_SCM
+DRONE_REPO_VISIBILITY DRONE_SOURCE_BRANCH DRONE_STAGE_ARCH DRONE_STAGE_DEPENDS_ON DRONE_STAGE_FINISHED DRONE_STAGE_KIND DRONE_STAGE_MACHINE
+DRONE_STAGE_NAME DRONE_STAGE_NUMBER DRONE_STAGE_OS DRONE_STAGE_STARTED DRONE_STAGE_STATUS DRONE_STAGE_TYPE DRONE_STAGE_VARIANT DRONE_STEP_NAME
+DRONE_STEP_NUMBER DRONE_SYSTEM_HOST DRONE_SYSTEM_HOSTNAME DRONE_SYSTEM_PROTO DRONE_SYSTEM_VERSION DRONE_TARGET_BRANCH DRONE_WORKSPACE
+CI_BUILD_EVENT CI_BUILD_NUMBER CI_BUILD_STATUS CI_COMMIT_BRANCH CI_COMMIT_SHA CI_JOB_STATUS CI_REPO CI_SYSTEM_HOST`
+	s := serve(t)
+	start(t, s, 2, pipelines)
+	for name, c := range map[string]struct {
+		members map[string]any
+		more    string
+	}{
+		"push": {nil, ""},
+		"tag": {map[string]any{"event": "tag", "ref": "refs/tags/v2026.1.2-rc1+b7"}, ` DRONE_TAG CI_TAG DRONE_SEMVER DRONE_SEMVER_BUILD DRONE_SEMVER_MAJOR DRONE_SEMVER_MINOR
+DRONE_SEMVER_PATCH DRONE_SEMVER_PRERELEASE DRONE_SEMVER_SHORT DRONE_CALVER DRONE_CALVER_SHORT DRONE_CALVER_MAJOR DRONE_CALVER_MINOR DRONE_CALVER_MICRO`},
+		"pull request": {map[string]any{"event": "pull_request", "ref": "refs/pull/7/head"}, " DRONE_PULL_REQUEST DRONE_PULL_REQUEST_TITLE CI_PULL_REQUEST"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := wait(t, s, s.Add(dronetest.Build{Type: "exec", Config: execPipeline("- {name: a, commands: ['env | cut -d= -f1']}\n"), Members: c.members}))
+			require.Equal(t, "success", got.Status, "%+v", got)
+			names := strings.Fields(logOf(got.Steps[0]))
+			for _, v := range strings.Fields(everywhere + c.more) {
+				assert.Contains(t, names, v)
+			}
+		})
+	}
+}
+
 // A build is cancelled while a step runs: the step and the stage are killed at once.
 func TestACancelledBuildIsKilled(t *testing.T) {
 	t.Parallel()
