@@ -165,6 +165,9 @@ func TestADroneServerHasItsPipelinesRun(t *testing.T) {
 		checkQuickstart(t, r.wait(t, build, time.Minute))
 	}
 	require.Eventually(t, func() bool { return len(r.left(t)) == 0 }, 30*time.Second, 20*time.Millisecond)
+	log, err := os.ReadFile(r.delegate.path + ".log")
+	require.NoError(t, err)
+	assert.NotContains(t, string(log), " WRN ", "a delegate without a manager has nothing to warn of")
 }
 
 // killPoint is a call of the runner protocol at which the delegate is killed.
@@ -252,6 +255,30 @@ func TestADroneStageInPodsSurvivesKillsOfTheDelegate(t *testing.T) {
 		"KUBERNETES_AGENT_IMAGE="+cluster.AgentImage(t), "KUBERNETES_STEP_IMAGE="+cluster.Image)
 }
 
+// The same with steps on machines of a pool. The delegates of all kills have one directory of machines, one after another, so
+// that the snapshot is made once.
+func TestADroneStageOnMachinesSurvivesKillsOfTheDelegate(t *testing.T) {
+	t.Parallel()
+	machines := t.TempDir()
+	settings := []string{"DRIVERS=vm", "VM_STATE_DIR=" + machines, "VM_POOLS=" + onePool(t, testbed.VM(t))}
+	killEverywhere(t, killStage("exec", ""), func(t *testing.T, _ string) {
+		assert.Empty(t, testbed.CommandLines(machines+"/"), "machines are left")
+	}, settings...)
+}
+
+// onePool returns the path of the settings of a pool with one machine.
+func onePool(t *testing.T, guest *testbed.Guest) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pools.yaml")
+	require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `pools:
+  - name: linux
+    min: 1
+    max: 1
+    qemu: {binary: %q, kernel: %q, initrd: %q, append: %q, memory_mb: 192, snapshot: true, accel: tcg}
+`, guest.QEMU, guest.Kernel, guest.Initrd, guest.Append), 0o600))
+	return path
+}
+
 // killEverywhere runs a stage for each of the kills. clean checks that nothing is left of a transaction.
 func killEverywhere(t *testing.T, build dronetest.Build, clean func(t *testing.T, transaction string), settings ...string) {
 	t.Helper()
@@ -335,13 +362,7 @@ func TestADroneServerHasItsPipelinesRunElsewhere(t *testing.T) {
 	t.Parallel()
 	guest, cluster := testbed.VM(t), testbed.Kubernetes(t)
 	namespace := cluster.NewNamespace(t)
-	pools := filepath.Join(t.TempDir(), "pools.yaml")
-	require.NoError(t, os.WriteFile(pools, fmt.Appendf(nil, `pools:
-  - name: linux
-    min: 1
-    max: 1
-    qemu: {binary: %q, kernel: %q, initrd: %q, append: %q, memory_mb: 192, snapshot: true, accel: tcg}
-`, guest.QEMU, guest.Kernel, guest.Initrd, guest.Append), 0o600))
+	pools := onePool(t, guest)
 	t.Run("stages", func(t *testing.T) {
 		for name, settings := range map[string][]string{
 			"machine": {"DRIVERS=vm", "VM_POOLS=" + pools},
