@@ -21,6 +21,12 @@ const (
 
 // answerInit takes the result of the init.
 func (r *run) answerInit(ctx context.Context, resp *task.Response) error {
+	r.mu.Lock()
+	answered := r.phase > phaseInit // see answerStep
+	r.mu.Unlock()
+	if answered {
+		return nil
+	}
 	var out stage.InitResponse
 	problem := failureOf(resp, &out)
 	if problem == "" && out.Status != stage.Success {
@@ -135,8 +141,10 @@ func (r *run) answerStep(ctx context.Context, number int, resp *task.Response) e
 	r.mu.Lock()
 	s := r.step(number)
 	killed := r.killed || r.halted
+	// A poller that was killed before it noted its answer answers again, with a failure.
+	answered := s == nil || s.status >= stepStarted
 	r.mu.Unlock()
-	if s == nil {
+	if answered {
 		return nil
 	}
 	var out stage.ExecuteResponse

@@ -15,6 +15,9 @@ import (
 	"github.com/delegate-io/dlite/client/drone"
 	"github.com/delegate-io/dlite/client/drone/dronetest"
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/driver/transaction"
+	"github.com/delegate-io/dlite/task"
+	"github.com/delegate-io/dlite/task/capacity"
 )
 
 // A runner gets the stages of its types, its platform and exactly its labels.
@@ -128,5 +131,32 @@ func TestExitCodesOfTheRunner(t *testing.T) {
 		if c.driver.err != nil {
 			assert.Contains(t, got.Steps[0].Error, "no such image")
 		}
+	}
+}
+
+// twice answers each task again with a failure, like a poller that was killed before it noted its answer.
+type twice struct{ *drone.Client }
+
+func (c twice) Respond(ctx context.Context, id string, t *task.Task, r *task.Response) error {
+	err := c.Client.Respond(ctx, id, t, r)
+	if err == nil {
+		_ = c.Client.Respond(ctx, id, t, &task.Response{ID: t.ID, Code: task.Failed, Error: "restarted"})
+	}
+	return err
+}
+
+// The first answer to a task counts.
+func TestAnAnswerCountsOnce(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	slots := capacity.NewSlots(1)
+	c, err := drone.New(drone.Config{Endpoint: s.URL, Secret: secret, OS: "linux", Arch: "amd64", Slots: slots, Compile: shell("true", "true")})
+	require.NoError(t, err)
+	runDelegate(t, idle{}, twice{c}, slots, transaction.WithLog(c.Log(nil)))
+	got := wait(t, s, s.Add(dronetest.Build{}))
+	assert.Equal(t, []string{"step-a success 0", "step-b success 0"}, summary(got), "%+v", got)
+	assert.Equal(t, "success", got.Status, got.Error)
+	for _, step := range got.Steps {
+		assert.Equal(t, 1, step.Ends)
 	}
 }

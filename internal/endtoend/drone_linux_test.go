@@ -188,7 +188,7 @@ var killPoints = []killPoint{
 	{"live lines", http.MethodPost, "/logs/batch", 1, "with"},
 	{"upload", http.MethodPost, "/logs/upload", 1, "without"},
 	{"step ends", http.MethodPut, "/rpc/v2/step/", 2, "with"},
-	{"next runs", http.MethodPut, "/rpc/v2/step/", 3, ""},
+	{"next runs", http.MethodPut, "/rpc/v2/step/", 3, "with"},
 	{"end", http.MethodPut, "/rpc/v2/stage/", 2, "with"},
 }
 
