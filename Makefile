@@ -114,7 +114,7 @@ plots:
 
 ## queuetest: 100,000 random operations on managers in memory, on SQLite and on Redis, against a model
 queuetest:
-	@internal/testbed/run.sh env DLITE_QUEUETEST_OPS=100000 go test -run '^TestTheQueue' -v -timeout 60m ./manager
+	@internal/testbed/run.sh env DLITE_QUEUETEST_OPS=100000 go test -run '^TestThe(Queue|PerpetualTasks)' -v -timeout 60m ./manager
 
 ## fuzz: every fuzz target of FUZZPKGS (default all) for FUZZTIME (default 1m)
 FUZZTIME ?= 1m

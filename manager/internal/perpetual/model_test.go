@@ -308,7 +308,10 @@ func (h *history) check(rt *rapid.T) {
 		if !b.believes(h.now) {
 			continue
 		}
-		for id := range b.has {
+		for id, t := range b.has {
+			if t.Withdraw == wire.WithdrawNow {
+				continue // it has cancelled the run
+			}
 			require.Empty(rt, believed[id], "%s believes to have %s too", b.session, id)
 			believed[id] = b.session
 		}

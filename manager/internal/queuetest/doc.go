@@ -13,6 +13,8 @@
 // and place in the queue, the offers and aborts of each delegate, and every event in
 // its order.
 //
+// [RunPerpetual] does the same with perpetual tasks, see perpetual.go.
+//
 // Run also checks invariants in the model's state, which equals the state of the
 // managers: see invariants.go.
 //

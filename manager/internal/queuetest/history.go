@@ -75,6 +75,7 @@ func (h *history) setTimes(ownClock bool) {
 	if ownClock {
 		unit = time.Hour
 	}
+	h.config.PerpetualLease = min(30*unit, time.Hour)
 	for _, d := range []struct {
 		model, config *time.Duration
 		units         int
