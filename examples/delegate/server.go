@@ -123,6 +123,7 @@ func serve(ctx context.Context, cfg config, started func(*poller.Poller), signal
 		started(pollers[0])
 	}
 	updates := startUpdates(ctx, cfg, c, pollers, func() int { return stages.Stats().Open }, single, &leaving, log)
+	report.updates.Store(updates)
 	if err = runAll(ctx, cfg.Workers, pollers); errors.Is(err, transaction.ErrLedger) {
 		err = fmt.Errorf("LEDGER_DIR: %w", err)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -25,6 +26,8 @@ type reporter struct {
 	alive  func(context.Context) error
 	phase  atomic.Pointer[string] // what the start does
 	worker atomic.Pointer[workers]
+	// updates is nil while the delegate starts.
+	updates atomic.Pointer[updates]
 }
 
 // workers are the parts of a delegate that has started.
@@ -41,12 +44,21 @@ func openReporter(ctx context.Context, cfg config, seen *observed, log zerolog.L
 	r.host, err = service.Attach(ctx, service.Config{
 		Program: "delegate", Socket: cfg.StatusSocket, Status: r.status, Alive: r.alive, Log: log,
 		Linger:   seconds(cfg.IdleWait+cfg.CleanupGrace) + 2*closeTimeout,
-		Detached: cfg.trial(),
+		Detached: cfg.trial(), Upgrade: r.stageUpgrade,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("STATUS_SOCKET: %w", err)
 	}
 	return r, nil
+}
+
+// stageUpgrade stages an upgrade that root has ordered at the socket.
+func (r *reporter) stageUpgrade(ctx context.Context, want service.Upgrade) (service.Upgraded, error) {
+	u := r.updates.Load()
+	if u == nil {
+		return service.Upgraded{}, errors.New("the delegate is starting: try again")
+	}
+	return u.stage(ctx, want)
 }
 
 // starting sets the current part of the start.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/delegate-io/dlite/client"
 	"github.com/delegate-io/dlite/examples/internal/program"
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/examples/internal/upgrade"
 	"github.com/delegate-io/dlite/internal/taskkind"
 	"github.com/delegate-io/dlite/poller"
@@ -72,6 +74,7 @@ func upgradeCommand() *ffcli.Command {
 	file := fs.String(program.EnvFileFlag, "", "file with settings, NAME=value a line; the environment wins over it")
 	to := fs.String("to", "", "version, such as v1.2.3; default: the stable one of UPGRADE_URL")
 	downgrade := fs.Bool("allow-downgrade", false, "accept an older version")
+	name := fs.String("name", service.DefaultName("delegate"), "name of the service of the system that root upgrades")
 	check := fs.Bool("check", false, "only print the stable version")
 	return &ffcli.Command{
 		Name: "upgrade", ShortUsage: "delegate upgrade [--env-file FILE] [--to VERSION]", FlagSet: fs,
@@ -79,6 +82,10 @@ func upgradeCommand() *ffcli.Command {
 		Exec: func(ctx context.Context, args []string) error {
 			if _, err := program.Arguments(fs, args); err != nil {
 				return err
+			}
+			s := service.Service{Program: "delegate", Name: *name}
+			if at, self, ok := serviceOf(s); ok && !*check {
+				return upgradeService(ctx, s, at, self, service.Upgrade{Version: *to, Downgrade: *downgrade})
 			}
 			cfg, _, err := loadConfig(*file, os.Environ())
 			if err != nil {
@@ -105,6 +112,42 @@ func upgradeCommand() *ffcli.Command {
 	}
 }
 
+// serviceOf returns the paths of a service of the system if root runs its program outside of the service.
+func serviceOf(s service.Service) (at service.Paths, self string, ok bool) {
+	if os.Geteuid() != 0 || service.StateDir() != "" {
+		return at, "", false
+	}
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return at, "", false
+	}
+	at, ok = s.Starts(self)
+	return at, self, ok
+}
+
+// upgradeService has the running process of a service upgrade itself: only it may write where it keeps its upgrades, and it has
+// the settings.
+func upgradeService(ctx context.Context, s service.Service, at service.Paths, self string, want service.Upgrade) error {
+	a, err := s.Upgrade(ctx, at, want)
+	if err != nil {
+		return err
+	}
+	if a.Current {
+		fmt.Println(a.Version, "runs already")
+		return nil
+	}
+	return waited(upgrade.FollowService(ctx, at.State, self, a.Version, followed(a.Version, s.Name)))
+}
+
+// followed prints that an upgrade is staged, and returns a function that prints its phases.
+func followed(version, by string) func(phase string) {
+	fmt.Printf("%s is verified: waiting for %s, which finishes what it cannot hand over\n", version, by)
+	return func(phase string) { fmt.Println(phase) }
+}
+
 func runUpgrade(ctx context.Context, releases upgrade.Config, version string, downgrade bool) error {
 	_, err := upgrade.Fetch(ctx, releases, version, downgrade, "")
 	if errors.Is(err, upgrade.ErrCurrent) {
@@ -117,8 +160,11 @@ func runUpgrade(ctx context.Context, releases upgrade.Config, version string, do
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%s is verified: waiting for the running delegate, which finishes what it cannot hand over\n", version)
-	err = upgrade.Follow(ctx, version, func(phase string) { fmt.Println(phase) })
+	return waited(upgrade.Follow(ctx, version, followed(version, "the running delegate")))
+}
+
+// waited explains the result of following an upgrade.
+func waited(err error) error {
 	if errors.Is(err, upgrade.ErrWaiting) {
 		fmt.Println("no running delegate has taken it up: it is tried at the next start of the delegate")
 		return nil
@@ -153,6 +199,8 @@ type updates struct {
 	open    func() int // the number of open stages
 	leaving *leaving
 	log     zerolog.Logger
+	// releases has the proxy and the certificates of the delegate.
+	releases upgrade.Config
 
 	urgent  chan struct{}
 	stop    context.CancelFunc
@@ -162,7 +210,7 @@ type updates struct {
 func startUpdates(
 	ctx context.Context, cfg config, c *client.HTTP, pollers []*poller.Poller, open func() int, single *standalone, l *leaving, log zerolog.Logger,
 ) *updates {
-	u := &updates{cfg: cfg, pollers: pollers, open: open, single: single, leaving: l, log: log, urgent: make(chan struct{}), stop: func() {}}
+	u := &updates{cfg: cfg, pollers: pollers, open: open, single: single, leaving: l, log: log, releases: cfg.releases(outgoing(c)), urgent: make(chan struct{}), stop: func() {}}
 	if cfg.part == nil {
 		return u
 	}
@@ -181,13 +229,27 @@ func startUpdates(
 		return u
 	}
 	loop := &upgrade.Loop{
-		Config: cfg.releases(outgoing(c)), Every: seconds(cfg.UpgradeEvery), Leave: u.leave, Stop: u.end, Urgent: u.urgent, Log: log,
+		Config: u.releases, Every: seconds(cfg.UpgradeEvery), Leave: u.leave, Stop: u.end, Urgent: u.urgent, Log: log,
 	}
 	if cfg.managed() {
 		loop.Fleet = cfg.fleet(c)
 	}
 	u.running.Go(func() { loop.Run(ctx) })
 	return u
+}
+
+// stage stages a version, by default the stable one. The loop takes it up.
+func (u *updates) stage(ctx context.Context, want service.Upgrade) (out service.Upgraded, err error) {
+	if out.Version = want.Version; out.Version == "" {
+		if out.Version, err = upgrade.Stable(ctx, u.releases); err != nil {
+			return out, err
+		}
+	}
+	_, err = upgrade.Fetch(ctx, u.releases, out.Version, want.Downgrade, "")
+	if errors.Is(err, upgrade.ErrCurrent) {
+		out.Current, err = true, nil
+	}
+	return out, err
 }
 
 // fleet returns the manager's part in upgrades. The id stays the same through restarts.

@@ -30,6 +30,9 @@ type Config struct {
 	// Status returns the state of the program. It must not block and is called from several goroutines. Attach sets
 	// the fields that are the same for all programs.
 	Status func() Status
+	// Upgrade stages an upgrade of the program, see AskUpgrade. Nil means that the program does not
+	// upgrade itself.
+	Upgrade func(context.Context, Upgrade) (Upgraded, error)
 	// Alive returns an error if the program hangs and must be restarted. Nil means that it never hangs.
 	Alive func(context.Context) error
 	// Linger is how long a drain may take without work until systemd kills the program, besides the 5 minutes of the unit.
@@ -110,6 +113,9 @@ func (h *Host) listen(ctx context.Context) error {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(h.status()) // the caller may be gone
 	})
+	if h.cfg.Upgrade != nil {
+		routes.Post(upgradePath, h.serveUpgrade)
+	}
 	h.server = httpserver.New(routes)
 	h.running.Go(func() {
 		if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

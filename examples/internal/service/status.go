@@ -98,31 +98,43 @@ var ErrNotRunning = errors.New("no process answers")
 func Read(ctx context.Context, socket string) (*Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
+	var s Status
+	status, err := call(ctx, socket, http.MethodGet, statusPath, http.NoBody, &s)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("the process at %s gave an answer that is no status (%d)", socket, status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &s, nil
+}
+
+// call makes a call of a socket and decodes the answer, unless its status is 404.
+func call(ctx context.Context, socket, method, path string, body io.Reader, into any) (status int, err error) {
 	var dial error
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		var c net.Conn
 		c, dial = new(net.Dialer).DialContext(ctx, "unix", socket)
 		return c, dial
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://service"+statusPath, http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, method, "http://service"+path, body)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	resp, err := transport.RoundTrip(req)
 	switch {
 	case err != nil && ctx.Err() == nil && isAbsent(dial):
-		return nil, fmt.Errorf("%s: %w", socket, ErrNotRunning)
+		return 0, fmt.Errorf("%s: %w", socket, ErrNotRunning)
 	case err != nil:
-		return nil, fmt.Errorf("asking the process at %s: %w", socket, err)
+		return 0, fmt.Errorf("asking the process at %s: %w", socket, err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // nothing was written
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxStatus))
 	if err != nil {
-		return nil, fmt.Errorf("asking the process at %s: %w", socket, err)
+		return 0, fmt.Errorf("asking the process at %s: %w", socket, err)
 	}
-	var s Status
-	if err := json.Unmarshal(body, &s); err != nil || resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the process at %s gave an answer that is no status (%s)", socket, resp.Status)
+	if resp.StatusCode != http.StatusNotFound && json.Unmarshal(text, into) != nil {
+		return 0, fmt.Errorf("the process at %s gave an answer that is no status (%s)", socket, resp.Status)
 	}
-	return &s, nil
+	return resp.StatusCode, nil
 }

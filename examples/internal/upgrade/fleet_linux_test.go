@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/delegate-io/dlite/examples/internal/service"
 	"github.com/delegate-io/dlite/manager/api"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -138,7 +139,8 @@ func TestTheUpgradeOfAService(t *testing.T) {
 		require.NoError(t, os.Chown(f, nobody, nobody))
 	}
 	i.attributes = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-	i.environ = []string{"STATE_DIRECTORY=" + state, "HOME=" + state}
+	socket := filepath.Join(state, "run", "status.sock")
+	i.environ = []string{"STATE_DIRECTORY=" + state, "HOME=" + state, "STATUS_SOCKET=" + socket}
 	fixed := i.place.program
 	kept := place{program: filepath.Join(state, "program", "delegate"), fixed: fixed}
 
@@ -149,6 +151,23 @@ func TestTheUpgradeOfAService(t *testing.T) {
 	i.until("the new version", func() bool { return i.delegate().Version == newVersion })
 	assert.True(t, strings.HasSuffix(strings.TrimSpace(out), "done"), out)
 	assert.Equal(t, oldVersion, i.version(), "the program of the service never changes")
+	_, err = service.AskUpgrade(t.Context(), socket, service.Upgrade{Version: oldVersion})
+	require.ErrorContains(t, err, "--allow-downgrade")
+	_, err = service.AskUpgrade(t.Context(), socket, service.Upgrade{Version: "v9.9.9/.."})
+	require.Error(t, err)
+	a, err := service.AskUpgrade(t.Context(), socket, service.Upgrade{})
+	require.NoError(t, err)
+	assert.Equal(t, service.Upgraded{Version: newVersion, Current: true}, a)
+	// Root asks the process, and follows it.
+	for _, to := range []string{oldVersion, newVersion} {
+		a, err = service.AskUpgrade(t.Context(), socket, service.Upgrade{Version: to, Downgrade: true})
+		require.NoError(t, err)
+		assert.Equal(t, service.Upgraded{Version: to}, a)
+		phases := ""
+		require.NoError(t, FollowService(t.Context(), state, fixed, to, func(phase string) { phases += phase + " " }))
+		assert.True(t, strings.HasSuffix(phases, "done "), phases)
+		i.until(to, func() bool { d := i.delegate(); return d.Version == to && d.State == "ALIVE" })
+	}
 	i.kill()
 	i.start("")
 	i.until("the new version again", func() bool { d := i.delegate(); return d.Version == newVersion && d.State == "ALIVE" })

@@ -23,6 +23,16 @@ func Follow(ctx context.Context, version string, report func(phase string)) erro
 	if err != nil {
 		return err
 	}
+	return p.follow(ctx, version, report)
+}
+
+// FollowService is Follow for the upgrade of a service that keeps its program in its state directory. File is the program
+// that the service manager starts.
+func FollowService(ctx context.Context, state, file, version string, report func(phase string)) error {
+	return inState(state, file).follow(ctx, version, report)
+}
+
+func (p place) follow(ctx context.Context, version string, report func(phase string)) error {
 	look := time.NewTicker(followEvery)
 	defer look.Stop()
 	waiting, phase := time.After(takenUpWithin), Staged

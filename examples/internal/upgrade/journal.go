@@ -83,9 +83,14 @@ func ownPlace() (place, error) {
 	}
 	p := place{program: path}
 	if state := service.StateDir(); state != "" && !p.writable() {
-		p = place{program: filepath.Join(state, "program", filepath.Base(path)), fixed: path}
+		p = inState(state, path)
 	}
 	return p, nil
+}
+
+// inState returns the place of a program that may not replace its own file.
+func inState(state, file string) place {
+	return place{program: filepath.Join(state, "program", filepath.Base(file)), fixed: file}
 }
 
 // maxJournal bounds the journal, in bytes.

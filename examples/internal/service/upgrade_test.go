@@ -1,0 +1,52 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Rule G4: root has the running process upgrade itself, and learns why it cannot.
+func TestTheRunningProcessUpgradesItself(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(shortDir(t), "status.sock")
+	s := Service{Program: "delegate", Name: "dlite-other"}
+	_, err := s.Upgrade(t.Context(), Paths{Runtime: filepath.Dir(socket)}, Upgrade{})
+	require.ErrorIs(t, err, ErrNotRunning)
+	assert.ErrorContains(t, err, `start it with "delegate start --name dlite-other"`)
+
+	none := attach(t, Config{Socket: socket, Status: func() Status { return Status{} }})
+	_, err = AskUpgrade(t.Context(), socket, Upgrade{})
+	require.ErrorContains(t, err, "does not upgrade itself")
+	require.NoError(t, none.Close())
+
+	h := attach(t, Config{Socket: socket, Status: func() Status { return Status{} }, Upgrade: func(_ context.Context, u Upgrade) (Upgraded, error) {
+		if u.Version == "v1.0.0" && !u.Downgrade {
+			return Upgraded{}, errors.New("it is\x1b older")
+		}
+		return Upgraded{Version: u.Version}, nil
+	}})
+	_, err = AskUpgrade(t.Context(), socket, Upgrade{Version: "v1.0.0"})
+	require.EqualError(t, err, `the running process cannot upgrade itself: "it is\x1b older"`)
+	a, err := AskUpgrade(t.Context(), socket, Upgrade{Version: "v1.0.0", Downgrade: true})
+	require.NoError(t, err)
+	assert.Equal(t, Upgraded{Version: "v1.0.0"}, a)
+	require.NoError(t, h.Close())
+}
+
+// The unit of a service names the program that root upgrades, and no other one.
+func TestAUnitStartsOneProgram(t *testing.T) {
+	t.Parallel()
+	s := Service{Program: "delegate", Name: "dlite-delegate"}
+	at, err := s.pathsOn("linux", dirs{})
+	require.NoError(t, err)
+	text := []byte(unit{Service: s, At: at, Binary: "/opt/a b/100%", Account: "dlite"}.text())
+	assert.True(t, starts(text, "/opt/a b/100%"))
+	assert.False(t, starts(text, "/opt/a"))
+	assert.False(t, starts(text, "/opt/a b/100"))
+	assert.False(t, starts(nil, "/opt/a b/100%"))
+}
