@@ -76,7 +76,7 @@ func (s *site) startTester(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "connector.yaml"), []byte(text), 0o600))
 	c, err := client.New(s.URL, machine.Account, "", client.WithToken(s.token))
 	require.NoError(t, err)
-	p := poller.New(c, router.New(router.RouteMap{connector.TypeTest: connector.TestHandler(nil)}), poller.WithName("build-7"), poller.WithTags("linux"))
+	p := poller.New(c, router.New(connector.Routes(nil)), poller.WithName("build-7"), poller.WithTags("linux"))
 	over := make(chan error, 1)
 	go func() { over <- p.Run(context.WithoutCancel(t.Context()), 1) }()
 	t.Cleanup(func() {

@@ -44,7 +44,7 @@ func connectorRig(t *testing.T, values map[string]string) *manager.Manager {
 		}
 		return "", secrets.ErrNotFound
 	})
-	routes := router.New(router.RouteMap{connector.TypeTest: connector.TestHandler(nil)}, router.WithMiddleware(
+	routes := router.New(connector.Routes(nil), router.WithMiddleware(
 		routersecrets.Resolve(secrets.ResolverConfig{Providers: secrets.Providers{"test": fetch}})))
 	p := poller.New(c, routes, poller.WithName("tester"))
 	info, err := p.Register(t.Context())

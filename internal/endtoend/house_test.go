@@ -92,10 +92,10 @@ var mayImport = map[string][]string{
 	"task/stage":    {"internal/jsonscan"},
 	"task/capacity": {},
 
-	"task/connector":                  {"task", "logger", "secrets"},
+	"task/connector":                  {"task", "logger", "secrets", "internal/source"},
+	"task/connector/internal/status":  {"task", "internal/retryafter", "internal/source"},
 	"task/connector/internal/sshtest": {"internal/testbed"}, // for tests
 	"task/connector/source":           {"task", "secrets", "internal/retryafter", "internal/source"},
-	"task/connector/status":           {"task", "internal/retryafter", "internal/source"},
 
 	"driver":                       {"task/stage"},
 	"driver/drivertest":            {"driver", "task/stage"},
@@ -235,8 +235,8 @@ func workspacePatterns(t *testing.T) []string {
 // The limits of the public API. Each is the value that the project has reached. Lower them
 // when packages or names are removed. Raise them only with a reason in the commit.
 const (
-	mostPackages           = 48
-	mostNames              = 660
+	mostPackages           = 47
+	mostNames              = 628
 	mostDirectRequirements = 25 // of the root module
 )
 

@@ -53,7 +53,7 @@ func (p *probe) sendAWS(ctx context.Context, creds aws.Credentials, c awsCall) (
 
 // awsCredentials returns the credentials of the secrets, or those of the machine's role.
 func (p *probe) awsCredentials(ctx context.Context) (aws.Credentials, string, *failure) {
-	access, secret := p.secret(SecretAccessKey), p.secret(SecretSecretKey)
+	access, secret := p.secret(secretAccessKey), p.secret(secretSecretKey)
 	switch {
 	case access != "" && secret != "":
 		return aws.Credentials{AccessKeyID: access, SecretAccessKey: secret, SessionToken: p.secret(secretSessionToken)}, "the access key", nil
@@ -95,12 +95,12 @@ func (p *probe) instanceRole(ctx context.Context) (aws.Credentials, *failure) {
 	if f != nil {
 		return aws.Credentials{}, f
 	}
-	var got struct{ AccessKeyId, SecretAccessKey, Token string }
+	var got struct{ AccessKeyId, secretAccessKey, Token string }
 	if json.Unmarshal([]byte(text), &got) != nil || got.AccessKeyId == "" {
 		return aws.Credentials{}, fail(stepAuthentication, remedy, "the metadata service gives no credentials for the role %s", role)
 	}
-	p.set.Add(got.SecretAccessKey, got.Token)
-	return aws.Credentials{AccessKeyID: got.AccessKeyId, SecretAccessKey: got.SecretAccessKey, SessionToken: got.Token}, nil
+	p.set.Add(got.secretAccessKey, got.Token)
+	return aws.Credentials{AccessKeyID: got.AccessKeyId, SecretAccessKey: got.secretAccessKey, SessionToken: got.Token}, nil
 }
 
 // region returns the region of the connector.

@@ -67,16 +67,16 @@ func TestEachWayToBeBrokenHasItsOwnMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := failed(t, try(t, Connector{Kind: KindHTTP, Address: c.address, Secrets: map[string]string{SecretToken: fakeToken}, Options: map[string]string{optionCA: ca.pem}}))
+			s := failed(t, try(t, connector{Kind: kindHTTP, Address: c.address, Secrets: map[string]string{secretToken: fakeToken}, Options: map[string]string{optionCA: ca.pem}}))
 			assert.Equal(t, c.step, s.Name, "%+v", s)
 			assert.Contains(t, s.Message, c.message)
 			assert.Contains(t, s.Remedy, c.remedy)
 		})
 	}
-	r := try(t, Connector{Kind: KindHTTP, Address: good.URL, Options: map[string]string{optionCA: ca.pem}})
+	r := try(t, connector{Kind: kindHTTP, Address: good.URL, Options: map[string]string{optionCA: ca.pem}})
 	assert.Equal(t, "connection tls answer", steps(t, r))
 	soon := ca.serve(&x509.Certificate{Subject: pkix.Name{CommonName: "soon"}, NotAfter: time.Now().Add(time.Hour)}, ok)
-	r = try(t, Connector{Kind: KindHTTP, Address: soon.URL, Options: map[string]string{optionCA: ca.pem}})
+	r = try(t, connector{Kind: kindHTTP, Address: soon.URL, Options: map[string]string{optionCA: ca.pem}})
 	require.True(t, r.OK)
 	assert.Contains(t, r.Steps[1].Remedy, "it ends soon")
 }
@@ -111,10 +111,10 @@ func TestASlowServerIsNamedWithThePartThatIsSlow(t *testing.T) {
 		"ssh://git@" + silent.Addr().String() + "/acme/app": {stepHostKey, "the SSH handshake with 127.0.0.1 does not end in time"},
 	} {
 		all.Go(func() {
-			c := Connector{Kind: KindHTTP, Address: address}
+			c := connector{Kind: kindHTTP, Address: address}
 			if strings.HasPrefix(address, "ssh") {
 				_, key := sshtest.NewKey(t)
-				c = Connector{Kind: KindGit, Address: address, Secrets: map[string]string{SecretKey: key}}
+				c = connector{Kind: kindGit, Address: address, Secrets: map[string]string{secretKey: key}}
 			}
 			s := failed(t, tryWith(t, &tester{base: &http.Transport{}, resolver: emptyResolver(t)}, c, 3*time.Second))
 			assert.Equal(t, want[0], s.Name)
@@ -162,8 +162,8 @@ func TestTheProxyIsAPartOfTheTest(t *testing.T) {
 	t.Parallel()
 	ca := newAuthority(t, "The CA of a test")
 	server := ca.serve(&x509.Certificate{DNSNames: []string{"inside.example"}}, ok)
-	c := Connector{Kind: KindHTTP, Address: "https://inside.example", Options: map[string]string{optionCA: ca.pem}}
-	through := func(u *url.URL) TestResult {
+	c := connector{Kind: kindHTTP, Address: "https://inside.example", Options: map[string]string{optionCA: ca.pem}}
+	through := func(u *url.URL) testResult {
 		return tryWith(t, &tester{base: &http.Transport{Proxy: http.ProxyURL(u)}, resolver: emptyResolver(t)}, c, time.Minute)
 	}
 	assert.Equal(t, "proxy tls answer", steps(t, through(proxy(t, server.Listener.Addr().String(), http.StatusOK))))
@@ -184,12 +184,12 @@ func TestAServerThatEchoesCredentialsShowsNone(t *testing.T) {
 		user, password, _ := r.BasicAuth()
 		answerJSON(w, http.StatusUnauthorized, fmt.Sprintf(`{"message":%q}`, strings.Join([]string{r.Header.Get("Authorization"), user, password}, " ")))
 	})
-	for _, c := range []Connector{
-		{Kind: KindHTTP, Secrets: map[string]string{SecretToken: fakeToken}},
-		{Kind: KindHTTP, Secrets: map[string]string{SecretUsername: "visibly-fake-user", SecretPassword: fakeToken}},
-		{Kind: KindGit, Secrets: map[string]string{SecretToken: fakeToken}},
-		{Kind: KindAzureRepos, Secrets: map[string]string{SecretToken: fakeToken}},
-		{Kind: KindS3, Secrets: map[string]string{SecretAccessKey: "visibly-fake-access", SecretSecretKey: fakeToken}, Options: map[string]string{optionBucket: "b"}},
+	for _, c := range []connector{
+		{Kind: kindHTTP, Secrets: map[string]string{secretToken: fakeToken}},
+		{Kind: kindHTTP, Secrets: map[string]string{secretUsername: "visibly-fake-user", secretPassword: fakeToken}},
+		{Kind: kindGit, Secrets: map[string]string{secretToken: fakeToken}},
+		{Kind: kindAzureRepos, Secrets: map[string]string{secretToken: fakeToken}},
+		{Kind: kindS3, Secrets: map[string]string{secretAccessKey: "visibly-fake-access", secretSecretKey: fakeToken}, Options: map[string]string{optionBucket: "b"}},
 	} {
 		c.Address = s.URL
 		assert.Contains(t, failed(t, try(t, c)).Message, "******", c.Kind) // try looks for the values
@@ -199,23 +199,23 @@ func TestAServerThatEchoesCredentialsShowsNone(t *testing.T) {
 // A connector with members that its kind does not have fails before anything is sent (rule G3).
 func TestWrongMembersAreNamed(t *testing.T) {
 	t.Parallel()
-	for want, c := range map[string]Connector{
+	for want, c := range map[string]connector{
 		`does not know the kind "svn"`:                     {Kind: "svn"},
-		`have no secret "pasword"`:                         {Kind: KindHTTP, Secrets: map[string]string{"pasword": fakeToken}},
-		`have no option "repo"`:                            {Kind: KindGit, Options: map[string]string{"repo": "x"}},
-		`the option access is "admin"`:                     {Kind: KindGit, Options: map[string]string{optionAccess: "admin"}},
-		"need an address":                                  {Kind: KindRegistry},
-		"the address begins with ftp://":                   {Kind: KindHTTP, Address: "ftp://x"},
-		"the address has a user, a query or a fragment":    {Kind: KindHTTP, Address: "https://user@x"},
-		"the option ca has no certificate":                 {Kind: KindHTTP, Address: "https://x", Options: map[string]string{optionCA: "x"}},
-		"need credentials":                                 {Kind: KindGitHub},
-		"need the option bucket":                           {Kind: KindS3},
-		"the secret token has a line break":                {Kind: KindHTTP, Address: "https://x", Secrets: map[string]string{SecretToken: fakeToken + "\n"}},
-		"only one of access_key and secret_key":            {Kind: KindAWS, Secrets: map[string]string{SecretAccessKey: "visibly-fake-access"}},
-		"is not a private key for SSH":                     {Kind: KindGit, Address: "git@x:y", Secrets: map[string]string{SecretKey: fakeToken}},
-		"is not the key file of a service account":         {Kind: KindGCP, Secrets: map[string]string{SecretKey: fakeToken}},
-		"the address names no region":                      {Kind: KindECR, Address: "https://x", Secrets: map[string]string{SecretAccessKey: "visibly-fake-access", SecretSecretKey: fakeToken}},
-		"client_cert and client_key are not a certificate": {Kind: KindKubernetes, Address: "https://x", Secrets: map[string]string{secretClientCert: fakeToken}},
+		`have no secret "pasword"`:                         {Kind: kindHTTP, Secrets: map[string]string{"pasword": fakeToken}},
+		`have no option "repo"`:                            {Kind: kindGit, Options: map[string]string{"repo": "x"}},
+		`the option access is "admin"`:                     {Kind: kindGit, Options: map[string]string{optionAccess: "admin"}},
+		"need an address":                                  {Kind: kindRegistry},
+		"the address begins with ftp://":                   {Kind: kindHTTP, Address: "ftp://x"},
+		"the address has a user, a query or a fragment":    {Kind: kindHTTP, Address: "https://user@x"},
+		"the option ca has no certificate":                 {Kind: kindHTTP, Address: "https://x", Options: map[string]string{optionCA: "x"}},
+		"need credentials":                                 {Kind: kindGitHub},
+		"need the option bucket":                           {Kind: kindS3},
+		"the secret token has a line break":                {Kind: kindHTTP, Address: "https://x", Secrets: map[string]string{secretToken: fakeToken + "\n"}},
+		"only one of access_key and secret_key":            {Kind: kindAWS, Secrets: map[string]string{secretAccessKey: "visibly-fake-access"}},
+		"is not a private key for SSH":                     {Kind: kindGit, Address: "git@x:y", Secrets: map[string]string{secretKey: fakeToken}},
+		"is not the key file of a service account":         {Kind: kindGCP, Secrets: map[string]string{secretKey: fakeToken}},
+		"the address names no region":                      {Kind: kindECR, Address: "https://x", Secrets: map[string]string{secretAccessKey: "visibly-fake-access", secretSecretKey: fakeToken}},
+		"client_cert and client_key are not a certificate": {Kind: kindKubernetes, Address: "https://x", Secrets: map[string]string{secretClientCert: fakeToken}},
 	} {
 		assert.Contains(t, failed(t, try(t, c)).Message, want)
 	}

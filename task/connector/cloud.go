@@ -87,7 +87,7 @@ func testGCP(ctx context.Context, p *probe) *failure {
 
 // tokenOfGoogle returns a token for the key file, or for the account of the machine.
 func (p *probe) tokenOfGoogle(ctx context.Context) (token, project string, f *failure) {
-	if p.secret(SecretKey) == "" {
+	if p.secret(secretKey) == "" {
 		const remedy = "set the secret key to the key file of a service account, or give the delegate's machine one"
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, instanceService+"/computeMetadata/v1/instance/service-accounts/default/token", http.NoBody)
 		if err != nil {
@@ -102,7 +102,7 @@ func (p *probe) tokenOfGoogle(ctx context.Context) (token, project string, f *fa
 		return field(a.body, "access_token"), "", nil
 	}
 	var account serviceAccount
-	if json.Unmarshal([]byte(p.secret(SecretKey)), &account) != nil || account.Email == "" {
+	if json.Unmarshal([]byte(p.secret(secretKey)), &account) != nil || account.Email == "" {
 		return "", "", fail("secrets", "store the whole JSON file that Google Cloud creates for a key", "the secret key is not the key file of a service account")
 	}
 	p.set.Add(account.PrivateKey)
@@ -198,7 +198,7 @@ func testAzure(ctx context.Context, p *probe) *failure {
 
 func (p *probe) tokenOfAzure(ctx context.Context, u *url.URL) (token, credential string, f *failure) {
 	scope := u.Scheme + "://" + u.Host
-	if p.secret(SecretPassword) == "" {
+	if p.secret(secretPassword) == "" {
 		const remedy = "set the secret password and the options tenant and client_id, or give the delegate's machine an identity"
 		service, err := url.Parse(instanceService + "/metadata/identity/oauth2/token")
 		if err != nil {
@@ -223,7 +223,7 @@ func (p *probe) tokenOfAzure(ctx context.Context, u *url.URL) (token, credential
 		return "", "", fail(stepAddress, "write it as https://HOST", "the option login is not a URL")
 	}
 	a, f := p.post(ctx, at(login, p.option(optionTenant), "oauth2", "v2.0", "token"), url.Values{
-		"grant_type": {"client_credentials"}, "client_id": {p.option(optionClient)}, "client_secret": {p.secret(SecretPassword)}, "scope": {scope + "/.default"},
+		"grant_type": {"client_credentials"}, "client_id": {p.option(optionClient)}, "client_secret": {p.secret(secretPassword)}, "scope": {scope + "/.default"},
 	})
 	if f != nil {
 		return "", "", f

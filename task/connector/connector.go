@@ -1,15 +1,15 @@
 package connector
 
-// Connector is the description of an outside system. Handlers must not write it to a log:
+// connector is the description of an outside system. Handlers must not write it to a log:
 // Secrets has values on the delegate.
-type Connector struct {
+type connector struct {
 	// ID is the name that the manager keeps the connector under.
 	ID string `json:"id,omitempty"`
-	// Kind is one of the Kind constants.
+	// Kind is one of the constants below.
 	Kind string `json:"kind"`
 	// Address is a URL, or for Git over SSH also user@host:path. Kinds of public services have a default.
 	Address string `json:"address,omitempty"`
-	// Secrets are credentials by their names, such as [SecretToken]. In the manager each is a
+	// Secrets are credentials by their names, such as token. In the manager each is a
 	// reference such as vault://kv/ci#token, in the data of a task ${{secrets.vault://kv/ci#token}},
 	// and in a handler its value.
 	Secrets map[string]string `json:"secrets,omitempty"`
@@ -19,37 +19,37 @@ type Connector struct {
 
 // The kinds of connectors.
 const (
-	KindGit         = "git" // any server, over HTTPS or SSH
-	KindGitHub      = "github"
-	KindGitLab      = "gitlab"
-	KindBitbucket   = "bitbucket"
-	KindGitea       = "gitea"
-	KindAzureRepos  = "azure-repos"
-	KindRegistry    = "registry" // any OCI registry
-	KindDockerHub   = "docker-hub"
-	KindECR         = "ecr"
-	KindGAR         = "gar" // Artifact Registry and gcr.io
-	KindACR         = "acr"
-	KindHarbor      = "harbor"
-	KindArtifactory = "artifactory"
-	KindAWS         = "aws"
-	KindGCP         = "gcp"
-	KindAzure       = "azure"
-	KindKubernetes  = "kubernetes"
-	KindVault       = "vault"
-	KindS3          = "s3"
-	KindHTTP        = "http"
+	kindGit         = "git" // any server, over HTTPS or SSH
+	kindGitHub      = "github"
+	kindGitLab      = "gitlab"
+	kindBitbucket   = "bitbucket"
+	kindGitea       = "gitea"
+	kindAzureRepos  = "azure-repos"
+	kindRegistry    = "registry" // any OCI registry
+	kindDockerHub   = "docker-hub"
+	kindECR         = "ecr"
+	kindGAR         = "gar" // Artifact Registry and gcr.io
+	kindACR         = "acr"
+	kindHarbor      = "harbor"
+	kindArtifactory = "artifactory"
+	kindAWS         = "aws"
+	kindGCP         = "gcp"
+	kindAzure       = "azure"
+	kindKubernetes  = "kubernetes"
+	kindVault       = "vault"
+	kindS3          = "s3"
+	kindHTTP        = "http"
 )
 
 // The names of secrets.
 const (
-	SecretToken     = "token"
-	SecretUsername  = "username"
-	SecretPassword  = "password"
-	SecretAccessKey = "access_key"
-	SecretSecretKey = "secret_key"
-	// SecretKey is a private key for SSH in PEM, or a key file of a cloud in JSON.
-	SecretKey = "key"
+	secretToken     = "token"
+	secretUsername  = "username"
+	secretPassword  = "password"
+	secretAccessKey = "access_key"
+	secretSecretKey = "secret_key"
+	// secretKey is a private key for SSH in PEM, or a key file of a cloud in JSON.
+	secretKey = "key"
 
 	secretSessionToken = "session_token"
 	secretClientCert   = "client_cert"

@@ -38,7 +38,7 @@ func testForge(ctx context.Context, p *probe, f forge) *failure {
 	api := f.api(base)
 	prepare := func(r *http.Request) {
 		r.Header.Set("Accept", "application/json")
-		f.authorize(r, user, secret, p.secret(SecretToken) != "")
+		f.authorize(r, user, secret, p.secret(secretToken) != "")
 	}
 	about := subject{server: f.name() + " at " + api.Host, credential: credential, right: "the scope to read the user"}
 	a, bad := p.get(ctx, f.user(api), prepare)

@@ -30,7 +30,7 @@ func fullDisk(t *testing.T) string {
 // A registry whose disk is full takes no push, and the test says so (rule G3).
 func TestARegistryWithAFullDiskIsNamed(t *testing.T) {
 	t.Parallel()
-	c := Connector{Kind: KindRegistry, Address: newRegistry(t, fullDisk(t), false), Options: map[string]string{optionRepository: "team/app", optionAccess: "write"}}
+	c := connector{Kind: kindRegistry, Address: newRegistry(t, fullDisk(t), false), Options: map[string]string{optionRepository: "team/app", optionAccess: "write"}}
 	f := failed(t, try(t, c))
 	assert.Equal(t, stepAnswer, f.Name)
 	assert.Contains(t, f.Message, "has no free space (500)")
@@ -41,6 +41,6 @@ func TestARegistryWithAFullDiskIsNamed(t *testing.T) {
 func TestADelegateWithAFullDiskIsNamed(t *testing.T) {
 	t.Setenv("TMPDIR", fullDisk(t))
 	_, key := sshtest.NewKey(t)
-	f := failed(t, try(t, Connector{Kind: KindGit, Address: "ssh://git@127.0.0.1/app", Secrets: map[string]string{SecretKey: key}, Options: map[string]string{optionKnownHosts: "127.0.0.1 ssh-ed25519 AAAA"}}))
+	f := failed(t, try(t, connector{Kind: kindGit, Address: "ssh://git@127.0.0.1/app", Secrets: map[string]string{secretKey: key}, Options: map[string]string{optionKnownHosts: "127.0.0.1 ssh-ed25519 AAAA"}}))
 	assert.Equal(t, "the disk of the delegate is full", f.Message)
 }

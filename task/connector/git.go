@@ -27,7 +27,7 @@ func testGitHTTP(ctx context.Context, p *probe) *failure {
 	if f != nil {
 		return f
 	}
-	if p.secret(SecretKey) != "" {
+	if p.secret(secretKey) != "" {
 		return fail(stepAddress, "use the secret token or password, or an address that begins with ssh://", "the secret key works only over SSH")
 	}
 	if repo := p.option(optionRepository); repo != "" {

@@ -39,7 +39,7 @@ func parseRemote(p *probe) (remote, *failure) {
 	if repo := p.option(optionRepository); repo != "" {
 		r.path = strings.TrimRight(r.path, "/") + "/" + repo
 	}
-	r.user = cmp.Or(r.user, p.secret(SecretUsername), p.option(optionUsername), "git")
+	r.user = cmp.Or(r.user, p.secret(secretUsername), p.option(optionUsername), "git")
 	if strings.Trim(r.path, "/") == "" {
 		return r, fail(stepAddress, "add it to the address, or set the option repository", "the address names no repository")
 	}
@@ -82,7 +82,7 @@ func testGitSSH(ctx context.Context, p *probe) *failure {
 
 // sshLogin returns the ways to authenticate.
 func sshLogin(p *probe) ([]ssh.AuthMethod, string, *failure) {
-	key, password := p.secret(SecretKey), cmp.Or(p.secret(SecretPassword), p.secret(SecretToken))
+	key, password := p.secret(secretKey), cmp.Or(p.secret(secretPassword), p.secret(secretToken))
 	switch {
 	case key != "":
 		var signer ssh.Signer

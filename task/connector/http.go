@@ -14,7 +14,7 @@ func testHTTP(ctx context.Context, p *probe) *failure {
 	user, password, credential := p.login()
 	a, f := p.get(ctx, u, func(r *http.Request) {
 		switch {
-		case p.secret(SecretToken) != "" && user == "":
+		case p.secret(secretToken) != "" && user == "":
 			r.Header.Set("Authorization", "Bearer "+password)
 		case credential != "":
 			r.SetBasicAuth(user, password)

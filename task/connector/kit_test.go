@@ -30,22 +30,22 @@ import (
 const fakeToken = "visibly-fake-token-of-a-test"
 
 // try tests a connector as a delegate does, and checks that the result contains no secret.
-func try(t *testing.T, c Connector) TestResult {
+func try(t *testing.T, c connector) testResult {
 	t.Helper()
 	return tryWith(t, &tester{base: &http.Transport{}, resolver: emptyResolver(t)}, c, time.Minute)
 }
 
-func tryWith(t *testing.T, network *tester, c Connector, timeout time.Duration) TestResult {
+func tryWith(t *testing.T, network *tester, c connector, timeout time.Duration) testResult {
 	t.Helper()
-	h := router.New(router.RouteMap{TypeTest: network.handler()}, router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
-	data, err := json.Marshal(TestRequest{Connector: c, TimeoutMS: timeout.Milliseconds()})
+	h := router.New(router.RouteMap{typeTest: network.handler()}, router.WithMiddleware(routersecrets.Resolve(secrets.ResolverConfig{})))
+	data, err := json.Marshal(testRequest{Connector: c, TimeoutMS: timeout.Milliseconds()})
 	require.NoError(t, err)
-	resp, _ := task.Serve(t.Context(), h, &task.Task{ID: "1", Type: TypeTest, Data: data})
+	resp, _ := task.Serve(t.Context(), h, &task.Task{ID: "1", Type: typeTest, Data: data})
 	require.Equal(t, task.OK, resp.Code, resp.Error)
 	for _, v := range c.Secrets {
 		assert.NotContains(t, string(resp.Data), v)
 	}
-	var r TestResult
+	var r testResult
 	require.NoError(t, json.Unmarshal(resp.Data, &r))
 	for i, s := range r.Steps {
 		assert.NotEmpty(t, s.Message)
@@ -58,7 +58,7 @@ func tryWith(t *testing.T, network *tester, c Connector, timeout time.Duration) 
 }
 
 // failed returns the step that failed.
-func failed(t *testing.T, r TestResult) TestStep {
+func failed(t *testing.T, r testResult) testStep {
 	t.Helper()
 	require.False(t, r.OK, "%+v", r)
 	require.NotEmpty(t, r.Steps)
@@ -66,7 +66,7 @@ func failed(t *testing.T, r TestResult) TestStep {
 }
 
 // steps returns the names of the steps of a success, each one once in a row.
-func steps(t *testing.T, r TestResult) string {
+func steps(t *testing.T, r testResult) string {
 	t.Helper()
 	require.True(t, r.OK, "%+v", r)
 	var names []string

@@ -18,7 +18,7 @@ import (
 
 // probe sends the requests of one test, and reports each part of the way to the server.
 type probe struct {
-	c         *Connector
+	c         *connector
 	set       *secrets.Set
 	report    *report
 	transport *http.Transport
@@ -39,7 +39,7 @@ const (
 )
 
 // newProbe returns the probe of a connector.
-func newProbe(c *Connector, set *secrets.Set, network *tester, timeout time.Duration) (*probe, *failure) {
+func newProbe(c *connector, set *secrets.Set, network *tester, timeout time.Duration) (*probe, *failure) {
 	p := &probe{c: c, set: set, report: newReport(set), transport: network.base.Clone(), wait: timeout}
 	// A third of the time is for one connection, so that the report can say more than that the time is over.
 	p.dialer = &dialer{report: p.report, resolver: network.resolver, timeout: timeout / 3, phase: p.enter}

@@ -41,7 +41,7 @@ func TestANetworkWithoutADirectWayNeedsAProxy(t *testing.T) {
 func isolated(t *testing.T) {
 	ca := newAuthority(t, "The CA of a test")
 	server := ca.serve(&x509.Certificate{DNSNames: []string{"192.0.2.7"}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 7)}}, ok)
-	c := Connector{Kind: KindHTTP, Address: "https://192.0.2.7", Options: map[string]string{optionCA: ca.pem}}
+	c := connector{Kind: kindHTTP, Address: "https://192.0.2.7", Options: map[string]string{optionCA: ca.pem}}
 	f := failed(t, try(t, c))
 	assert.Equal(t, stepConnection, f.Name)
 	assert.Equal(t, "there is no direct way from the delegate to 192.0.2.7:443", f.Message)

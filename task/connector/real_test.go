@@ -46,8 +46,8 @@ func TestGitOverHTTPS(t *testing.T) {
 			own.ServeHTTP(w, r)
 		}
 	})
-	with := func(password string, options ...string) Connector {
-		c := Connector{Kind: KindGit, Address: s.URL + "/", Secrets: map[string]string{SecretToken: password}, Options: map[string]string{optionCA: ca.pem}}
+	with := func(password string, options ...string) connector {
+		c := connector{Kind: kindGit, Address: s.URL + "/", Secrets: map[string]string{secretToken: password}, Options: map[string]string{optionCA: ca.pem}}
 		for i := 0; i < len(options); i += 2 {
 			c.Options[options[i]] = options[i+1]
 		}
@@ -55,18 +55,18 @@ func TestGitOverHTTPS(t *testing.T) {
 	}
 	assert.Equal(t, "connection tls authentication permission", steps(t, try(t, with(fakeToken, optionRepository, "app.git"))))
 	assert.True(t, try(t, with(fakeToken, optionRepository, "app.git", optionAccess, "write", optionUsername, "writer")).OK)
-	for want, c := range map[string]Connector{
+	for want, c := range map[string]connector{
 		"permission: 127.0.0.1 accepts the token but does not permit the repository app.git (403)": with(fakeToken, optionRepository, "app.git", optionAccess, "write"),
 		"permission: 127.0.0.1 does not know the repository other.git":                             with(fakeToken, optionRepository, "other.git"),
 		"authentication: 127.0.0.1 rejects the token (401)":                                        with("visibly-another-token", optionRepository, "app.git"),
-		"authentication: 127.0.0.1 requires credentials (401)":                                     {Kind: KindGit, Address: s.URL, Options: map[string]string{optionCA: ca.pem}},
+		"authentication: 127.0.0.1 requires credentials (401)":                                     {Kind: kindGit, Address: s.URL, Options: map[string]string{optionCA: ca.pem}},
 	} {
 		f := failed(t, try(t, c))
 		_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
 		assert.Contains(t, f.Name+": "+strings.ReplaceAll(f.Message, ":"+port, ""), want)
 	}
 	// A web server that is no Git server.
-	f := failed(t, try(t, Connector{Kind: KindGit, Address: serveHTTP(t, ok).URL}))
+	f := failed(t, try(t, connector{Kind: kindGit, Address: serveHTTP(t, ok).URL}))
 	assert.Contains(t, f.Message, "but not as a Git server")
 }
 
@@ -109,8 +109,8 @@ func newRegistry(t *testing.T, dir string, users bool) string {
 func TestARealRegistry(t *testing.T) {
 	t.Parallel()
 	address := newRegistry(t, t.TempDir(), true)
-	with := func(password string, options ...string) Connector {
-		c := Connector{Kind: KindRegistry, Address: address, Secrets: map[string]string{SecretPassword: password}, Options: map[string]string{optionUsername: "reader"}}
+	with := func(password string, options ...string) connector {
+		c := connector{Kind: kindRegistry, Address: address, Secrets: map[string]string{secretPassword: password}, Options: map[string]string{optionUsername: "reader"}}
 		for i := 0; i < len(options); i += 2 {
 			c.Options[options[i]] = options[i+1]
 		}
@@ -124,12 +124,12 @@ func TestARealRegistry(t *testing.T) {
 	f = failed(t, try(t, with(fakeToken, optionRepository, "team/new")))
 	assert.Equal(t, stepPermission, f.Name)
 	assert.Contains(t, f.Message, "does not know the repository team/new")
-	f = failed(t, try(t, Connector{Kind: KindHarbor, Address: address}))
+	f = failed(t, try(t, connector{Kind: kindHarbor, Address: address}))
 	assert.Contains(t, f.Message, "requires credentials (401)")
 
 	open := newRegistry(t, t.TempDir(), false)
-	assert.True(t, try(t, Connector{Kind: KindRegistry, Address: open}).OK)
-	f = failed(t, try(t, Connector{Kind: KindRegistry, Address: serveHTTP(t, http.NotFound).URL}))
+	assert.True(t, try(t, connector{Kind: kindRegistry, Address: open}).OK)
+	f = failed(t, try(t, connector{Kind: kindRegistry, Address: serveHTTP(t, http.NotFound).URL}))
 	assert.Contains(t, f.Message, "but not as a registry (404)")
 }
 
@@ -137,8 +137,8 @@ func TestARealRegistry(t *testing.T) {
 func TestARealVault(t *testing.T) {
 	t.Parallel()
 	v := testbed.Vault(t)
-	with := func(token string, options ...string) Connector {
-		c := Connector{Kind: KindVault, Address: v.Address, Secrets: map[string]string{SecretToken: token}, Options: map[string]string{}}
+	with := func(token string, options ...string) connector {
+		c := connector{Kind: kindVault, Address: v.Address, Secrets: map[string]string{secretToken: token}, Options: map[string]string{}}
 		for i := 0; i < len(options); i += 2 {
 			c.Options[options[i]] = options[i+1]
 		}
@@ -156,9 +156,9 @@ func TestARealVault(t *testing.T) {
 	assert.Equal(t, stepPermission, f.Name)
 	assert.Contains(t, f.Message, "do not permit read at secret/data/ci")
 	v.Do(t, http.MethodPost, "sys/auth/approle", map[string]any{"type": "approle"})
-	f = failed(t, try(t, Connector{Kind: KindVault, Address: v.Address, Secrets: map[string]string{SecretUsername: "visibly-fake-role", SecretPassword: "visibly-fake-id"}}))
+	f = failed(t, try(t, connector{Kind: kindVault, Address: v.Address, Secrets: map[string]string{secretUsername: "visibly-fake-role", secretPassword: "visibly-fake-id"}}))
 	assert.Equal(t, stepAuthentication, f.Name)
 	assert.Contains(t, f.Message, "rejects the AppRole (400)")
-	f = failed(t, try(t, Connector{Kind: KindVault, Address: serveHTTP(t, ok).URL, Secrets: map[string]string{SecretToken: fakeToken}}))
+	f = failed(t, try(t, connector{Kind: kindVault, Address: serveHTTP(t, ok).URL, Secrets: map[string]string{secretToken: fakeToken}}))
 	assert.Contains(t, f.Message, "but not as a Vault")
 }

@@ -13,11 +13,11 @@ import (
 // and the token is used.
 func testRegistry(ctx context.Context, p *probe) *failure {
 	user, password, credential := p.login()
-	if p.secret(SecretKey) != "" { // a key file of Google
+	if p.secret(secretKey) != "" { // a key file of Google
 		user = "_json_key"
 	}
 	if credential != "" && user == "" {
-		user = map[string]string{KindACR: "00000000-0000-0000-0000-000000000000", KindGAR: "oauth2accesstoken"}[p.c.Kind]
+		user = map[string]string{kindACR: "00000000-0000-0000-0000-000000000000", kindGAR: "oauth2accesstoken"}[p.c.Kind]
 	}
 	return p.registry(ctx, user, password, credential)
 }
@@ -35,7 +35,7 @@ func (p *probe) registry(ctx context.Context, user, password, credential string)
 	r.root.Path += "/"
 	r.root.RawPath = ""
 	repo := p.option(optionRepository)
-	if p.c.Kind == KindDockerHub && repo != "" && !strings.Contains(repo, "/") {
+	if p.c.Kind == kindDockerHub && repo != "" && !strings.Contains(repo, "/") {
 		repo = "library/" + repo
 	}
 	scope := ""

@@ -8,26 +8,26 @@ import (
 	"github.com/delegate-io/dlite/secrets"
 )
 
-// TypeTest is the type of the task that tests a connector. Its data is a [TestRequest], its answer
-// a [TestResult].
-const TypeTest = "connector/test"
+// typeTest is the type of the task that tests a connector. Its data is a testRequest, its answer
+// a testResult.
+const typeTest = "connector/test"
 
-// TestRequest is the data of a task of the type [TypeTest].
-type TestRequest struct {
-	Connector Connector `json:"connector"`
+// testRequest is the data of a task of the type typeTest.
+type testRequest struct {
+	Connector connector `json:"connector"`
 	// TimeoutMS bounds the test, in milliseconds. 0 means 20 seconds. The most is 5 minutes.
 	TimeoutMS int64 `json:"timeout_ms,omitempty"`
 }
 
-// TestResult is the result of the test of a connector (rule G3). It contains no values of secrets.
-type TestResult struct {
+// testResult is the result of the test of a connector (rule G3). It contains no values of secrets.
+type testResult struct {
 	OK bool `json:"ok"`
 	// Steps has the parts of the test in their order. Only the last one can have failed.
-	Steps []TestStep `json:"steps"`
+	Steps []testStep `json:"steps"`
 }
 
-// TestStep is a part of the test of a connector.
-type TestStep struct {
+// testStep is a part of the test of a connector.
+type testStep struct {
 	// Name is address, secrets, name, proxy, connection, tls, host_key, answer, authentication or permission.
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
@@ -73,7 +73,7 @@ type report struct {
 	set *secrets.Set
 
 	mu    sync.Mutex
-	steps []TestStep // guarded by mu
+	steps []testStep // guarded by mu
 	last  time.Time  // guarded by mu
 	seen  map[string]bool
 	ended bool
@@ -88,10 +88,10 @@ func (r *report) ok(step, format string, args ...any) { r.advise(step, "", forma
 
 // advise adds a successful step with something to do.
 func (r *report) advise(step, remedy, format string, args ...any) {
-	r.add(TestStep{Name: step, OK: true, Message: fmt.Sprintf(format, args...), Remedy: remedy})
+	r.add(testStep{Name: step, OK: true, Message: fmt.Sprintf(format, args...), Remedy: remedy})
 }
 
-func (r *report) add(s TestStep) {
+func (r *report) add(s testStep) {
 	s.Message, s.Remedy = r.clean(s.Message), r.clean(s.Remedy)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,12 +109,12 @@ func (r *report) add(s TestStep) {
 func (r *report) clean(text string) string { return oneLine(r.set.Mask(text), maxMessage) }
 
 // result ends the report.
-func (r *report) result(f *failure) TestResult {
+func (r *report) result(f *failure) testResult {
 	if f != nil {
-		r.add(TestStep{Name: f.step, Message: f.message, Remedy: f.remedy})
+		r.add(testStep{Name: f.step, Message: f.message, Remedy: f.remedy})
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.ended = true
-	return TestResult{OK: f == nil, Steps: r.steps}
+	return testResult{OK: f == nil, Steps: r.steps}
 }

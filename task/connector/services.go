@@ -19,8 +19,8 @@ func testKubernetes(ctx context.Context, p *probe) *failure {
 	var prepare func(*http.Request)
 	credential := ""
 	switch {
-	case p.secret(SecretToken) != "":
-		prepare, credential = bearer(p.secret(SecretToken)), "the token"
+	case p.secret(secretToken) != "":
+		prepare, credential = bearer(p.secret(secretToken)), "the token"
 	case p.secret(secretClientCert) != "":
 		credential = "the client certificate"
 	}
@@ -87,17 +87,17 @@ func testVault(ctx context.Context, p *probe) *failure {
 		return fail(stepAnswer, "check the address of the connector, and initialise the Vault", "%s answers, but not as a Vault that is ready", u.Host)
 	}
 	p.report.ok(stepAnswer, "%s is a Vault, version %s, and unsealed", u.Host, field(a.body, "version"))
-	token := p.secret(SecretToken)
+	token := p.secret(secretToken)
 	space := func(r *http.Request) {
 		if ns := p.option(optionNamespace); ns != "" {
 			r.Header.Set("X-Vault-Namespace", ns)
 		}
 	}
 	if token == "" {
-		if p.secret(SecretUsername) == "" || p.secret(SecretPassword) == "" {
+		if p.secret(secretUsername) == "" || p.secret(secretPassword) == "" {
 			return fail(stepAddress, "set the secret token, or username and password to the role id and the secret id of an AppRole", "a connector to Vault needs credentials")
 		}
-		a, f = p.postJSON(ctx, at(u, "v1", "auth", "approle", "login"), map[string]string{"role_id": p.secret(SecretUsername), "secret_id": p.secret(SecretPassword)}, space)
+		a, f = p.postJSON(ctx, at(u, "v1", "auth", "approle", "login"), map[string]string{"role_id": p.secret(secretUsername), "secret_id": p.secret(secretPassword)}, space)
 		if f != nil {
 			return f
 		}

@@ -45,26 +45,26 @@ func TestForges(t *testing.T) {
 		who           string
 		write         bool // whether the API has the permission to write
 	}{
-		KindGitHub: {"Bearer " + fakeToken, map[string]string{
+		kindGitHub: {"Bearer " + fakeToken, map[string]string{
 			"/api/v3/user": `{"login":"bot"}`, "/api/v3/repos/acme/app": `{"permissions":{"push":true,"pull":true}}`, "/api/v3/repos/acme/other": `{"permissions":{"push":false,"pull":true}}`,
 		}, "bot", true},
-		KindGitLab: {"Bearer " + fakeToken, map[string]string{
+		kindGitLab: {"Bearer " + fakeToken, map[string]string{
 			"/api/v4/user": `{"username":"bot"}`, "/api/v4/projects/acme%2Fapp": `{"permissions":{"project_access":{"access_level":40},"group_access":null}}`,
 			"/api/v4/projects/acme%2Fother": `{"permissions":{"project_access":null,"group_access":{"access_level":20}}}`,
 		}, "bot", true},
-		KindGitea: {"token " + fakeToken, map[string]string{
+		kindGitea: {"token " + fakeToken, map[string]string{
 			"/api/v1/user": `{"login":"bot"}`, "/api/v1/repos/acme/app": `{"permissions":{"push":true}}`, "/api/v1/repos/acme/other": `{"permissions":{"push":false}}`,
 		}, "bot", true},
-		KindBitbucket: {"Bearer " + fakeToken, map[string]string{
+		kindBitbucket: {"Bearer " + fakeToken, map[string]string{
 			"/rest/api/1.0/profile/recent/repos": `{"username":"bot"}`, "/rest/api/1.0/projects/acme/repos/app": `{}`,
 		}, "bot", false},
-		KindAzureRepos: {basic(""), map[string]string{
+		kindAzureRepos: {basic(""), map[string]string{
 			"/_apis/connectionData": `{"authenticatedUser":{"providerDisplayName":"The bot"}}`, "/acme/_apis/git/repositories/app": `{}`,
 		}, "The bot", false},
 	} {
 		s := api(t, "Authorization", c.authorization, c.answers)
-		with := func(token, repo string) Connector {
-			return Connector{Kind: kind, Address: s.URL, Secrets: map[string]string{SecretToken: token}, Options: map[string]string{optionRepository: repo, optionAccess: "write"}}
+		with := func(token, repo string) connector {
+			return connector{Kind: kind, Address: s.URL, Secrets: map[string]string{secretToken: token}, Options: map[string]string{optionRepository: repo, optionAccess: "write"}}
 		}
 		r := try(t, with(fakeToken, "acme/app"))
 		assert.Equal(t, "connection authentication permission", steps(t, r), kind)
@@ -86,7 +86,7 @@ func TestForges(t *testing.T) {
 		w.WriteHeader(http.StatusNonAuthoritativeInfo)
 		_, _ = w.Write([]byte("<html>sign in"))
 	})
-	f := failed(t, try(t, Connector{Kind: KindAzureRepos, Address: page.URL, Secrets: map[string]string{SecretToken: fakeToken}}))
+	f := failed(t, try(t, connector{Kind: kindAzureRepos, Address: page.URL, Secrets: map[string]string{secretToken: fakeToken}}))
 	assert.Contains(t, f.Message, "may be a sign-in page")
 }
 
@@ -119,19 +119,19 @@ func TestRegistriesWithATokenService(t *testing.T) {
 			answerJSON(w, http.StatusOK, `{"tags":[]}`)
 		}
 	})
-	with := func(kind, user, password, access string) Connector {
-		return Connector{Kind: kind, Address: s.URL, Secrets: map[string]string{SecretPassword: password}, Options: map[string]string{
+	with := func(kind, user, password, access string) connector {
+		return connector{Kind: kind, Address: s.URL, Secrets: map[string]string{secretPassword: password}, Options: map[string]string{
 			optionUsername: user, optionRepository: "team/app", optionAccess: access,
 		}}
 	}
-	for _, kind := range []string{KindRegistry, KindDockerHub, KindHarbor, KindArtifactory, KindACR, KindGAR} {
+	for _, kind := range []string{kindRegistry, kindDockerHub, kindHarbor, kindArtifactory, kindACR, kindGAR} {
 		assert.Equal(t, "connection authentication permission", steps(t, try(t, with(kind, "writer", fakeToken, "write"))), kind)
 	}
-	f := failed(t, try(t, with(KindRegistry, "reader", fakeToken, "write")))
+	f := failed(t, try(t, with(kindRegistry, "reader", fakeToken, "write")))
 	assert.Equal(t, stepPermission, f.Name)
 	assert.Contains(t, f.Message, "does not permit the repository team/app (403)")
 	assert.NotContains(t, f.Message, issued)
-	f = failed(t, try(t, with(KindRegistry, "reader", "visibly-another-password", "read")))
+	f = failed(t, try(t, with(kindRegistry, "reader", "visibly-another-password", "read")))
 	assert.Equal(t, stepAuthentication, f.Name)
 	assert.Contains(t, f.Message, "the token service "+strings.TrimPrefix(service.URL, "http://")+" rejects the password of reader (401)")
 
@@ -143,11 +143,11 @@ func TestRegistriesWithATokenService(t *testing.T) {
 		}
 		answerJSON(w, http.StatusOK, `{"authorizationData":[{"authorizationToken":"`+base64.StdEncoding.EncodeToString([]byte("AWS:"+fakeToken))+`"}]}`)
 	})
-	c := Connector{Kind: KindECR, Address: s.URL, Secrets: map[string]string{SecretAccessKey: "visibly-fake-access", SecretSecretKey: "visibly-fake-secret"}, Options: map[string]string{
+	c := connector{Kind: kindECR, Address: s.URL, Secrets: map[string]string{secretAccessKey: "visibly-fake-access", secretSecretKey: "visibly-fake-secret"}, Options: map[string]string{
 		optionRegion: "eu-west-1", optionRepository: "team/app", "api": ecr.URL,
 	}}
 	assert.True(t, try(t, c).OK)
-	c.Secrets[SecretAccessKey] = "visibly-other-access"
+	c.Secrets[secretAccessKey] = "visibly-other-access"
 	assert.Contains(t, failed(t, try(t, c)).Message, "rejects the access key (UnrecognizedClientException)")
 	// The service must not get credentials without encryption if the registry has it.
 	ca := newAuthority(t, "The CA of a test")
@@ -155,7 +155,7 @@ func TestRegistriesWithATokenService(t *testing.T) {
 		w.Header().Set("WWW-Authenticate", `Bearer realm="`+service.URL+`/token"`)
 		w.WriteHeader(http.StatusUnauthorized)
 	})
-	c = Connector{Kind: KindRegistry, Address: secure.URL, Secrets: map[string]string{SecretToken: fakeToken}, Options: map[string]string{optionCA: ca.pem}}
+	c = connector{Kind: kindRegistry, Address: secure.URL, Secrets: map[string]string{secretToken: fakeToken}, Options: map[string]string{optionCA: ca.pem}}
 	assert.Contains(t, failed(t, try(t, c)).Message, "without encryption")
 }
 
@@ -176,7 +176,7 @@ func TestClouds(t *testing.T) {
 			_, _ = w.Write([]byte(`<GetCallerIdentityResponse><Arn>arn:aws:iam::1:user/bot</Arn></GetCallerIdentityResponse>`))
 		}
 	})
-	c := Connector{Kind: KindAWS, Address: sts.URL, Secrets: map[string]string{SecretAccessKey: "visibly-fake-access", SecretSecretKey: fakeToken}, Options: map[string]string{
+	c := connector{Kind: kindAWS, Address: sts.URL, Secrets: map[string]string{secretAccessKey: "visibly-fake-access", secretSecretKey: fakeToken}, Options: map[string]string{
 		optionRegion: "eu-west-1", optionAssumeRole: "arn:aws:iam::1:role/ci", optionExternalID: "ci",
 	}}
 	r := try(t, c)
@@ -185,7 +185,7 @@ func TestClouds(t *testing.T) {
 	delete(c.Options, optionExternalID)
 	f := failed(t, try(t, c))
 	assert.Contains(t, f.Message, "does not permit the role arn:aws:iam::1:role/ci (403)")
-	c.Secrets[SecretAccessKey] = "visibly-other-access"
+	c.Secrets[secretAccessKey] = "visibly-other-access"
 	assert.Equal(t, stepAuthentication, failed(t, try(t, c)).Name)
 
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -210,7 +210,7 @@ func TestClouds(t *testing.T) {
 		"client_email": "bot@ci-1.example", "private_key": string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})), "project_id": "ci-1", "token_uri": google.URL + "/token",
 	})
 	require.NoError(t, err)
-	c = Connector{Kind: KindGCP, Address: google.URL, Secrets: map[string]string{SecretKey: string(file)}, Options: map[string]string{}}
+	c = connector{Kind: kindGCP, Address: google.URL, Secrets: map[string]string{secretKey: string(file)}, Options: map[string]string{}}
 	r = try(t, c)
 	assert.Equal(t, "connection authentication permission", steps(t, r))
 	assert.Contains(t, r.Steps[1].Message, "accepts the key of bot@ci-1.example")
@@ -230,11 +230,11 @@ func TestClouds(t *testing.T) {
 			answerJSON(w, http.StatusUnauthorized, `{"error":"invalid_client","error_description":"AADSTS7000215"}`)
 		}
 	})
-	c = Connector{Kind: KindAzure, Address: azure.URL, Secrets: map[string]string{SecretPassword: fakeToken}, Options: map[string]string{optionTenant: "tenant-1", optionClient: "app-1", "login": azure.URL}}
+	c = connector{Kind: kindAzure, Address: azure.URL, Secrets: map[string]string{secretPassword: fakeToken}, Options: map[string]string{optionTenant: "tenant-1", optionClient: "app-1", "login": azure.URL}}
 	r = try(t, c)
 	assert.Equal(t, "connection authentication permission", steps(t, r))
 	assert.Contains(t, r.Steps[2].Message, "sees subscriptions (1), the first is CI (sub-1)")
-	c.Secrets[SecretPassword] = "visibly-another-secret"
+	c.Secrets[secretPassword] = "visibly-another-secret"
 	f = failed(t, try(t, c))
 	assert.Contains(t, f.Message, "rejects the principal app-1 (401): AADSTS7000215")
 }

@@ -21,19 +21,6 @@ const (
 	maxTimeout     = 5 * time.Minute
 )
 
-// TestHandler returns the handler of tasks of the type [TypeTest]. Base has the proxy and the CAs of the delegate; nil means
-// [http.DefaultTransport]. Put the handler behind the middleware that resolves secrets, which gives it the values to mask. It
-// is safe for concurrent use.
-//
-// A test that fails is a successful task: its result has OK false. The handler returns an error only for data that is
-// not a [TestRequest].
-func TestHandler(base *http.Transport) task.Handler {
-	if base == nil {
-		base, _ = http.DefaultTransport.(*http.Transport)
-	}
-	return (&tester{base, net.DefaultResolver}).handler()
-}
-
 // tester has the network of the delegate.
 type tester struct {
 	base     *http.Transport
@@ -41,7 +28,7 @@ type tester struct {
 }
 
 func (t *tester) handler() task.Handler {
-	return task.HandlerFunc(func(ctx context.Context, req *task.Request[TestRequest]) (TestResult, error) {
+	return task.HandlerFunc(func(ctx context.Context, req *task.Request[testRequest]) (testResult, error) {
 		set := secrets.FromContext(ctx)
 		if set == nil {
 			set = secrets.NewSet(secrets.Config{})
@@ -52,7 +39,7 @@ func (t *tester) handler() task.Handler {
 }
 
 // test tests a connector.
-func (t *tester) test(ctx context.Context, c *Connector, set *secrets.Set, timeout time.Duration) TestResult {
+func (t *tester) test(ctx context.Context, c *connector, set *secrets.Set, timeout time.Duration) testResult {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	set.Add(slices.Collect(maps.Values(c.Secrets))...)
@@ -77,8 +64,8 @@ type kind struct {
 }
 
 var (
-	login       = []string{SecretToken, SecretUsername, SecretPassword}
-	keys        = []string{SecretAccessKey, SecretSecretKey, secretSessionToken}
+	login       = []string{secretToken, secretUsername, secretPassword}
+	keys        = []string{secretAccessKey, secretSecretKey, secretSessionToken}
 	forgeFields = []string{optionRepository, optionAccess}
 )
 
@@ -91,26 +78,26 @@ func kinds(name string) (kind, bool) {
 		return kind{address, login, append([]string{optionUsername}, forgeFields...), func(ctx context.Context, p *probe) *failure { return testForge(ctx, p, f) }}
 	}
 	all := map[string]kind{
-		KindGit:         {"", append([]string{SecretKey}, login...), []string{optionUsername, optionRepository, optionAccess, optionKnownHosts}, testGit},
-		KindGitHub:      forge("https://github.com", github{}),
-		KindGitLab:      forge("https://gitlab.com", gitlab{}),
-		KindBitbucket:   forge("https://bitbucket.org", bitbucket{}),
-		KindGitea:       forge("", gitea{}),
-		KindAzureRepos:  forge("", azureRepos{}),
-		KindRegistry:    registry(""),
-		KindDockerHub:   registry("https://registry-1.docker.io"),
-		KindHarbor:      registry(""),
-		KindArtifactory: registry(""),
-		KindACR:         registry(""),
-		KindGAR:         {"", append([]string{SecretKey}, login...), []string{optionUsername, optionRepository, optionAccess}, testRegistry},
-		KindECR:         {"", keys, []string{optionRegion, optionRepository, optionAccess, "api"}, testECR},
-		KindAWS:         {"", keys, []string{optionRegion, optionAssumeRole, optionExternalID}, testAWS},
-		KindGCP:         {"https://cloudresourcemanager.googleapis.com", []string{SecretKey}, []string{optionProject, optionAccess}, testGCP},
-		KindAzure:       {"https://management.azure.com", []string{SecretPassword}, []string{optionTenant, optionClient, "login"}, testAzure},
-		KindKubernetes:  {"", []string{SecretToken}, []string{optionNamespace, optionAccess, optionResource}, testKubernetes},
-		KindVault:       {"", []string{SecretToken, SecretUsername, SecretPassword}, []string{optionNamespace, optionPath, optionAccess}, testVault},
-		KindS3:          {"", keys, []string{optionRegion, optionBucket, optionPrefix, optionPathStyle, optionAccess}, testS3},
-		KindHTTP:        {"", login, []string{optionUsername}, testHTTP},
+		kindGit:         {"", append([]string{secretKey}, login...), []string{optionUsername, optionRepository, optionAccess, optionKnownHosts}, testGit},
+		kindGitHub:      forge("https://github.com", github{}),
+		kindGitLab:      forge("https://gitlab.com", gitlab{}),
+		kindBitbucket:   forge("https://bitbucket.org", bitbucket{}),
+		kindGitea:       forge("", gitea{}),
+		kindAzureRepos:  forge("", azureRepos{}),
+		kindRegistry:    registry(""),
+		kindDockerHub:   registry("https://registry-1.docker.io"),
+		kindHarbor:      registry(""),
+		kindArtifactory: registry(""),
+		kindACR:         registry(""),
+		kindGAR:         {"", append([]string{secretKey}, login...), []string{optionUsername, optionRepository, optionAccess}, testRegistry},
+		kindECR:         {"", keys, []string{optionRegion, optionRepository, optionAccess, "api"}, testECR},
+		kindAWS:         {"", keys, []string{optionRegion, optionAssumeRole, optionExternalID}, testAWS},
+		kindGCP:         {"https://cloudresourcemanager.googleapis.com", []string{secretKey}, []string{optionProject, optionAccess}, testGCP},
+		kindAzure:       {"https://management.azure.com", []string{secretPassword}, []string{optionTenant, optionClient, "login"}, testAzure},
+		kindKubernetes:  {"", []string{secretToken}, []string{optionNamespace, optionAccess, optionResource}, testKubernetes},
+		kindVault:       {"", []string{secretToken, secretUsername, secretPassword}, []string{optionNamespace, optionPath, optionAccess}, testVault},
+		kindS3:          {"", keys, []string{optionRegion, optionBucket, optionPrefix, optionPathStyle, optionAccess}, testS3},
+		kindHTTP:        {"", login, []string{optionUsername}, testHTTP},
 	}
 	k, ok := all[name]
 	k.secrets = append(slices.Clone(k.secrets), secretClientCert, secretClientKey)
@@ -119,7 +106,7 @@ func kinds(name string) (kind, bool) {
 }
 
 // check completes a connector and checks its members.
-func check(c *Connector) (kind, *failure) {
+func check(c *connector) (kind, *failure) {
 	k, ok := kinds(c.Kind)
 	if !ok {
 		return k, fail(stepAddress, "use one of the kinds of docs/connectors.md; an older delegate knows fewer", "this delegate does not know the kind %q", c.Kind)
@@ -138,7 +125,7 @@ func check(c *Connector) (kind, *failure) {
 		if v == "" {
 			return k, fail("secrets", "check the secret that the reference names", "the secret %s is empty", name)
 		}
-		if name != SecretKey && name != secretClientCert && name != secretClientKey && strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		if name != secretKey && name != secretClientCert && name != secretClientKey && strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return k, fail("secrets", "store it again without a line break; many editors and \"echo\" add one", "the secret %s has a line break or another control character", name)
 		}
 	}
@@ -184,14 +171,14 @@ func (p *probe) option(name string) string { return p.c.Options[name] }
 
 // login returns the user name and the password or token. Kind is a word for messages; it is "" without credentials.
 func (p *probe) login() (user, password, kind string) {
-	user = cmp.Or(p.secret(SecretUsername), p.option(optionUsername))
+	user = cmp.Or(p.secret(secretUsername), p.option(optionUsername))
 	switch {
-	case p.secret(SecretToken) != "":
-		return user, p.secret(SecretToken), "the token"
-	case p.secret(SecretPassword) != "":
-		return user, p.secret(SecretPassword), "the password of " + cmp.Or(p.option(optionUsername), "the user")
-	case p.secret(SecretKey) != "":
-		return user, p.secret(SecretKey), "the key"
+	case p.secret(secretToken) != "":
+		return user, p.secret(secretToken), "the token"
+	case p.secret(secretPassword) != "":
+		return user, p.secret(secretPassword), "the password of " + cmp.Or(p.option(optionUsername), "the user")
+	case p.secret(secretKey) != "":
+		return user, p.secret(secretKey), "the key"
 	}
 	return user, "", ""
 }

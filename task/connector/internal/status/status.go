@@ -28,12 +28,8 @@ const (
 
 // Handler returns the handler of tasks of the type git/status. It makes one request to the provider, in at most 15
 // seconds, and none after the time at which the task's data expires. An answer of the provider is no failure of the task:
-// the data of the response says if the status was taken. Transport makes the request; nil means
-// [http.DefaultTransport].
+// the data of the response tells whether the provider accepted the status. Transport makes the request.
 func Handler(transport http.RoundTripper) task.Handler {
-	if transport == nil {
-		transport = http.DefaultTransport
-	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return task.HandlerFunc(func(ctx context.Context, req *task.Request[source.StatusRequest]) (source.StatusAnswer, error) {
 		r := &req.Data

@@ -15,7 +15,7 @@ import (
 
 	"github.com/delegate-io/dlite/internal/source"
 	"github.com/delegate-io/dlite/task"
-	"github.com/delegate-io/dlite/task/connector/status"
+	"github.com/delegate-io/dlite/task/connector/internal/status"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
