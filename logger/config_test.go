@@ -158,8 +158,8 @@ func TestContextCarriesTheLogger(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	ctx := logger.NewContext(context.Background(), zerolog.New(&out))
-	ctx = logger.WithLabels(ctx, logger.Labels{Account: "a", Delegate: "d", Task: "t", TaskType: "tt"})
-	ctx = logger.WithLabels(ctx, logger.Labels{Transaction: "x", Stage: "s", Step: "p"})
+	ctx = withLabels(ctx, logger.Labels{Account: "a", Delegate: "d", Task: "t", TaskType: "tt"})
+	ctx = withLabels(ctx, logger.Labels{Transaction: "x", Stage: "s", Step: "p"})
 	logger.FromContext(ctx).Info().Msg("m")
 	zerolog.Ctx(ctx).Info().Msg("m")
 	first, second, _ := strings.Cut(out.String(), "\n")
@@ -174,7 +174,7 @@ func TestContextWithoutALoggerIsSilent(t *testing.T) {
 	require.NotNil(t, log)
 	log.Error().Msg("nothing happens")
 	assert.Equal(t, zerolog.Disabled, log.GetLevel())
-	logger.FromContext(logger.WithLabels(context.Background(), logger.Labels{Task: "t"})).Info().Msg("nor here")
+	logger.FromContext(withLabels(context.Background(), logger.Labels{Task: "t"})).Info().Msg("nor here")
 }
 
 func ExampleNew() {
@@ -202,4 +202,9 @@ func TestColoursAreForTerminals(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(b), "plain k=v")
 	assert.NotContains(t, string(b), "\x1b")
+}
+
+// withLabels adds labels to the logger of a context.
+func withLabels(ctx context.Context, l logger.Labels) context.Context {
+	return logger.NewContext(ctx, l.Apply(*logger.FromContext(ctx)))
 }

@@ -49,9 +49,3 @@ func NewContext(ctx context.Context, log zerolog.Logger) context.Context {
 func FromContext(ctx context.Context) *zerolog.Logger {
 	return zerolog.Ctx(ctx)
 }
-
-// WithLabels returns a copy of ctx whose logger adds the labels to every event, in
-// addition to the labels of the logger of ctx.
-func WithLabels(ctx context.Context, l Labels) context.Context {
-	return NewContext(ctx, l.Apply(*FromContext(ctx)))
-}

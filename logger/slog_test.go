@@ -12,7 +12,7 @@ import (
 func ExampleSlog() {
 	log := logger.Slog(zerolog.New(os.Stdout))
 	ctx := logger.NewContext(context.Background(), zerolog.New(os.Stdout))
-	ctx = logger.WithLabels(ctx, logger.Labels{Task: "t1"})
+	ctx = withLabels(ctx, logger.Labels{Task: "t1"})
 
 	log.Info("ready")
 	log.InfoContext(ctx, "cloned", "commits", 3)

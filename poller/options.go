@@ -44,10 +44,8 @@ type config struct {
 	stages     Stages // nil without stages
 	daemons    Daemons
 	perpetual  map[string]task.Perpetual
-	// perpetualRuns bounds the runs of perpetual tasks.
-	perpetualRuns int
-	interval      time.Duration
-	signals       []os.Signal
+	interval   time.Duration
+	signals    []os.Signal
 }
 
 func defaults() config {
@@ -58,7 +56,6 @@ func defaults() config {
 	return config{
 		name: host, self: client.Registration{HostName: host, DelegateType: "DOCKER"}, log: zerolog.Nop(),
 		interval: defaultInterval, heartbeat: defaultHeartbeat, wait: defaultWait, grace: defaultGrace, overrun: overrun,
-		perpetualRuns: defaultPerpetualRuns,
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"slices"
 	"sync"
@@ -32,16 +31,8 @@ func WithPerpetual(taskType string, h task.Perpetual) Option {
 	}
 }
 
-// WithPerpetualRuns bounds how many runs of perpetual tasks are active at once. The
-// default is 32.
-func WithPerpetualRuns(n int) Option {
-	if n < 1 {
-		panic(fmt.Sprintf("poller: WithPerpetualRuns(%d): it must be above 0", n))
-	}
-	return func(c *config) { c.perpetualRuns = n }
-}
-
-const defaultPerpetualRuns = 32
+// mostPerpetualRuns bounds the runs that are active at once.
+const mostPerpetualRuns = 32
 
 // The causes with which the poller cancels a run.
 var (
@@ -344,7 +335,7 @@ func (p *perpetuals) start() (next time.Duration, done bool) {
 	now := time.Now()
 	p.updateLeaving()
 	p.expire(now)
-	for !p.lapsed && p.running < p.s.perpetualRuns && len(p.due) > 0 && !p.due[0].at.After(now) {
+	for !p.lapsed && p.running < mostPerpetualRuns && len(p.due) > 0 && !p.due[0].at.After(now) {
 		t, _ := heap.Pop(&p.due).(*perpetualTask)
 		p.begin(t)
 	}
@@ -352,7 +343,7 @@ func (p *perpetuals) start() (next time.Duration, done bool) {
 	if !p.lapsed {
 		next = min(next, p.leaseEnd.Sub(now))
 	}
-	if !p.lapsed && p.running < p.s.perpetualRuns && len(p.due) > 0 {
+	if !p.lapsed && p.running < mostPerpetualRuns && len(p.due) > 0 {
 		next = min(next, p.due[0].at.Sub(now))
 	}
 	return max(next, 0), p.ending() && p.running == 0

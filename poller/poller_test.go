@@ -173,7 +173,7 @@ func TestAHandlerThatFailsInAnyWayIsAnsweredFailed(t *testing.T) {
 	for typ, want := range map[string]string{
 		"panic": "out of cheese", "status": "no cheese", "silent": "no answer", "typed": "bad cheese", "unrouted": "unrouted",
 	} {
-		r := wait(t, srv.Submit(&task.Task{Type: typ, Data: json.RawMessage(`{}`)}, clienttest.To(d.id)))
+		r := wait(t, srv.SubmitTo(d.id, &task.Task{Type: typ, Data: json.RawMessage(`{}`)}))
 		assert.Equal(t, task.Failed, r.Code, typ)
 		assert.Contains(t, r.Error+string(r.Data), want, typ)
 	}

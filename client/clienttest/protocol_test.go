@@ -255,8 +255,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 // A base URL may have a prefix, and ids may need escapes.
 func TestPrefixAndEscapedIDs(t *testing.T) {
 	t.Parallel()
-	srv, raw := newServer(t, clienttest.WithPrefix("gateway/api/manager/"), clienttest.WithAccount("acme"),
-		clienttest.WithSecret("00000000000000000000000000000abc"))
+	srv, raw := newServer(t, clienttest.WithPrefix("gateway/api/manager/"), clienttest.WithAccount("acme", "00000000000000000000000000000abc"))
 	assert.Contains(t, srv.URL, "/gateway/api/manager")
 	assert.Equal(t, "acme", srv.Account)
 	assert.Equal(t, "00000000000000000000000000000abc", srv.Secret)
@@ -287,8 +286,8 @@ func TestWrongOptionsAndTasksPanic(t *testing.T) {
 	srv, _ := newServer(t)
 	srv.Submit(&task.Task{ID: "twice", Type: "x"})
 	for name, f := range map[string]func(){
-		"secret":      func() { clienttest.NewServer(clienttest.WithSecret("short")) },
-		"account":     func() { clienttest.NewServer(clienttest.WithAccount("")) },
+		"secret":      func() { clienttest.NewServer(clienttest.WithAccount("acme", "short")) },
+		"account":     func() { clienttest.NewServer(clienttest.WithAccount("", "00000000000000000000000000000abc")) },
 		"no type":     func() { srv.Submit(&task.Task{}) },
 		"an id twice": func() { srv.Submit(&task.Task{ID: "twice", Type: "x"}) },
 	} {

@@ -66,12 +66,11 @@ type config struct {
 	middleware              func(http.Handler) http.Handler
 }
 
-// WithAccount sets the id of the account. The default is "clienttest".
-func WithAccount(id string) Option { return func(c *config) { c.account = id } }
-
-// WithSecret sets the secret of the account: 32 hexadecimal characters. By
-// default every server generates its own.
-func WithSecret(secret string) Option { return func(c *config) { c.secret = secret } }
+// WithAccount sets the id and the secret of the account. The secret has 32 hexadecimal characters. By default the id is
+// "clienttest", and every server generates a secret.
+func WithAccount(id, secret string) Option {
+	return func(c *config) { c.account, c.secret = id, secret }
+}
 
 // WithPrefix serves the manager below a path, such as "/gateway/manager".
 func WithPrefix(path string) Option {

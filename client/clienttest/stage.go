@@ -77,11 +77,11 @@ func (s *Server) RunStage(ctx context.Context, st Stage) (*StageResult, error) {
 	if init.Owner() == "" {
 		return result, err // no delegate has anything to clean up
 	}
-	run.delegate = To(init.Owner())
+	run.delegate = init.Owner()
 	if err == nil && result.Init.Status == stage.Success {
 		err = run.steps(ctx, result)
 	}
-	cleanup := s.Submit(run.task(st.Types[2], run.cleanupPayload(), nil), run.delegate)
+	cleanup := s.SubmitTo(run.delegate, run.task(st.Types[2], run.cleanupPayload(), nil))
 	if ctx.Err() != nil {
 		return result, err
 	}
@@ -93,7 +93,7 @@ type stageRun struct {
 	server   *Server
 	stage    Stage
 	id       string // of the transaction
-	delegate SubmitOption
+	delegate string // id
 }
 
 // steps runs the steps until one of them fails.
@@ -101,7 +101,7 @@ func (r *stageRun) steps(ctx context.Context, result *StageResult) error {
 	for i, step := range r.stage.Steps {
 		step.ID = cmp.Or(step.ID, fmt.Sprintf("step-%d", i+1))
 		var answer stage.ExecuteResponse
-		sub := r.server.Submit(r.task(r.stage.Types[1], r.stepPayload(step), r.stage.Secrets), r.delegate)
+		sub := r.server.SubmitTo(r.delegate, r.task(r.stage.Types[1], r.stepPayload(step), r.stage.Secrets))
 		if err := wait(ctx, "step "+step.ID, sub, &answer); err != nil {
 			return err
 		}

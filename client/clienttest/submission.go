@@ -57,12 +57,6 @@ type Submission struct {
 	final     int // index of the final response, -1 before it
 }
 
-// SubmitOption changes how the server hands out a task.
-type SubmitOption func(*Submission)
-
-// To hands the task to one delegate only, whichever types it supports.
-func To(delegateID string) SubmitOption { return func(s *Submission) { s.to = delegateID } }
-
 // isFor reports whether the server offers the task to a delegate.
 func (s *Submission) isFor(d *delegate) bool {
 	if s.to != "" {
@@ -74,7 +68,10 @@ func (s *Submission) isFor(d *delegate) bool {
 // Submit offers a copy of a task to the delegates that support its type, or that
 // registered without types. A task without an id gets one. Submit panics if the
 // type is empty or the id was used before.
-func (s *Server) Submit(t *task.Task, opts ...SubmitOption) *Submission {
+func (s *Server) Submit(t *task.Task) *Submission { return s.SubmitTo("", t) }
+
+// SubmitTo is [Server.Submit] for one delegate, whichever types it supports. An empty id means all delegates.
+func (s *Server) SubmitTo(delegateID string, t *task.Task) *Submission {
 	if t.Type == "" {
 		panic("clienttest: the task has no type")
 	}
@@ -89,11 +86,8 @@ func (s *Server) Submit(t *task.Task, opts ...SubmitOption) *Submission {
 	}
 	s.cursor++
 	sub := &Submission{
-		ID: c.ID, server: s, task: &c, cursor: s.cursor, pending: true, final: -1,
+		ID: c.ID, to: delegateID, server: s, task: &c, cursor: s.cursor, pending: true, final: -1,
 		acquired: make(chan struct{}), done: make(chan struct{}),
-	}
-	for _, o := range opts {
-		o(sub)
 	}
 	s.submissions[c.ID] = sub
 	s.listed = append(s.listed, sub)

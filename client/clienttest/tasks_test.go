@@ -23,7 +23,7 @@ func TestEveryPollListsAllTasksThatTheDelegateSupports(t *testing.T) {
 	all, some, chosen := raw.register(), raw.register("a", "b"), raw.register("a")
 	srv.Submit(&task.Task{ID: "1", Type: "a"})
 	srv.Submit(&task.Task{ID: "2", Type: "c"})
-	srv.Submit(&task.Task{ID: "3", Type: "a"}, clienttest.To(chosen))
+	srv.SubmitTo(chosen, &task.Task{ID: "3", Type: "a"})
 	srv.Submit(&task.Task{ID: "4", Type: "b", Async: true})
 
 	for range 2 {

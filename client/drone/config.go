@@ -94,7 +94,7 @@ func (c *Config) complete() error {
 		c.Slots = capacity.NewSlots(0)
 	}
 	if c.Compile == nil {
-		c.Compile = compile
+		c.Compile = yaml.Compile
 	}
 	if c.HTTPClient == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -126,21 +126,4 @@ func (c *Config) checkRest() error {
 		}
 	}
 	return nil
-}
-
-// compile compiles a pipeline of package yaml.
-func compile(config []byte, name string, in yaml.Input) (*yaml.Plan, error) {
-	text, err := yaml.Substitute(config, in.Variables)
-	if err != nil {
-		return nil, err
-	}
-	parsed, err := yaml.Parse(text)
-	if err != nil {
-		return nil, err
-	}
-	p, err := parsed.Pipeline(name)
-	if err != nil {
-		return nil, err
-	}
-	return yaml.Compile(p, in)
 }

@@ -156,19 +156,6 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the agent answers %d %s", e.Status, http.StatusText(e.Status))
 }
 
-// Lines of the handshake on a machine's serial port.
-//
-// The agent sends PortReady when it waits for its boot, and again for each empty line that it
-// receives. An answer after a restore from a snapshot proves that the machine runs, so the boot's
-// time is right on arrival. The agent then receives a [Boot] as one line of JSON. When it has
-// applied the boot, with clock and randomness, it sends PortBooted. If that fails, it sends
-// PortFailed, a space and the reason. Then it closes the port.
-const (
-	PortReady  = "ready"
-	PortBooted = "booted"
-	PortFailed = "failed"
-)
-
 // Boot is the configuration that an agent receives when its machine starts. The machine's provider
 // delivers it, as user data of a cloud or through a serial port. It differs for each machine, so
 // images and snapshots contain no part of it.

@@ -10,7 +10,7 @@
 // boot.json is an agent.Boot: address, certificates and key. The command boot reads the
 // same as one line from a port that the machine's host has made. The agent writes there
 // that it is ready, and waits: this is the moment for a snapshot. Before it looks at a
-// key, it sets the clock and the random state from that line. See agent.PortReady.
+// key, it sets the clock and the random state from that line. See bootport.Ready.
 //
 // The commands hub, step and dial are for the pods of driver/kubernetes, which sets the
 // variables that they read.

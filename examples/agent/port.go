@@ -12,10 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/bootport"
 )
 
-// port is the agent's end of the port that agent.PortReady describes, or a plain file
+// port is the agent's end of the port that bootport.Ready describes, or a plain file
 // that holds the settings already. Nothing is written to a plain file.
 type port struct {
 	file  *os.File
@@ -65,14 +65,14 @@ func (p *port) write(words ...string) error {
 // booted reports that the agent serves, and closes the port.
 func (p *port) booted() error {
 	defer p.close()
-	return p.write(agent.PortBooted)
+	return p.write(bootport.Booted)
 }
 
 // failed reports why the agent does not serve.
 func (p *port) failed(err error) {
 	if err != nil {
 		// After booted the port is closed, and this has no effect.
-		_ = p.write(agent.PortFailed, strings.ReplaceAll(err.Error(), "\n", " "))
+		_ = p.write(bootport.Failed, strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 }
 
@@ -81,7 +81,7 @@ func (p *port) failed(err error) {
 func (p *port) boot(ctx context.Context) ([]byte, error) {
 	// Closing the port ends a read that waits.
 	defer context.AfterFunc(ctx, p.close)()
-	if err := p.write(agent.PortReady); err != nil {
+	if err := p.write(bootport.Ready); err != nil {
 		return nil, err
 	}
 	var line []byte
@@ -94,7 +94,7 @@ func (p *port) boot(ctx context.Context) ([]byte, error) {
 				return line[:end], nil
 			}
 			line = line[1:]
-			if err := p.write(agent.PortReady); err != nil {
+			if err := p.write(bootport.Ready); err != nil {
 				return nil, err
 			}
 		}

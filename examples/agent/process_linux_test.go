@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/bootport"
 	"github.com/delegate-io/dlite/internal/testbed"
 	"github.com/delegate-io/dlite/task/stage"
 )
@@ -229,14 +230,14 @@ func TestTheProgramReadsItsBootFromASerialPort(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want+"\n", got)
 	}
-	hear(agent.PortReady)
+	hear(bootport.Ready)
 	_, err := host.WriteString("\n")
 	require.NoError(t, err)
-	hear(agent.PortReady)
+	hear(bootport.Ready)
 	long := append(bytes.TrimSpace(p.line()), bytes.Repeat([]byte(" "), 20_000)...)
 	_, err = host.Write(append(long, '\n'))
 	require.NoError(t, err)
-	hear(agent.PortBooted)
+	hear(bootport.Booted)
 	c, closeIdle := p.client()
 	defer closeIdle()
 	_, err = c.Health(t.Context())

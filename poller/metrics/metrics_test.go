@@ -131,8 +131,8 @@ func TestMetricsCountTheTasksOfADelegate(t *testing.T) {
 	submit("odd", 1)
 	d.Submit(&task.Task{Type: "slow"})
 	<-running
-	ignored := d.Submit(&task.Task{Type: "refused"}, clienttest.To(d.Delegates()[0].ID))
-	unknown := d.Submit(&task.Task{Type: fakeSecret}, clienttest.To(d.Delegates()[0].ID))
+	ignored := d.SubmitTo(d.Delegates()[0].ID, &task.Task{Type: "refused"})
+	unknown := d.SubmitTo(d.Delegates()[0].ID, &task.Task{Type: fakeSecret})
 	_, err := unknown.Wait(t.Context())
 	require.NoError(t, err)
 	for d.Stats().Refused["filter"] == 0 {

@@ -16,13 +16,46 @@ const (
 	runnerVolume = "drone-runner-"
 )
 
-// Compile compiles a pipeline. It returns an error that names the member and its place in
+// Compile compiles the pipeline called name of a configuration file. An empty name means "default". It first replaces
+// the expressions of the file by Input.Variables, as Drone does. The errors of the file name the line, the column and the
+// member. A pipeline with an error does not prevent the others from being compiled.
+//
+// An expression is ${NAME}, with the string functions of Drone. "$${NAME}" becomes "${NAME}". A variable that is not
+// set is empty. The functions are:
+//
+//	${NAME:-text} ${NAME:=text} ${NAME=text}   text, if the value is empty; text may contain expressions
+//	${NAME^} ${NAME^^} ${NAME,} ${NAME,,}      upper and lower case of the first or all characters
+//	${#NAME} ${NAME:position:length}           the length in bytes, and a part
+//	${NAME#pattern} ${NAME##pattern}           without the shortest or longest prefix
+//	${NAME%pattern} ${NAME%%pattern}           without the shortest or longest suffix
+//	${NAME/old/new} ${NAME//old/new}           the first or all old replaced
+//	${NAME/#old/new} ${NAME/%old/new}          a prefix or suffix replaced
+//
+// As in Drone, :? and :+ have the effect of :-, and outside of an expression "\\" becomes "\"
+// and "\/" becomes "/". A value with a line break is quoted.
+func Compile(config []byte, name string, in Input) (*Plan, error) {
+	text, err := substitute(config, in.Variables)
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsed.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return p.compile(in)
+}
+
+// compile returns the plan of a pipeline. It returns an error that names the member and its place in
 // the file if the pipeline asks for a setting that is not allowed.
-func Compile(p *Pipeline, in Input) (*Plan, error) {
+func (p *pipeline) compile(in Input) (*Plan, error) {
 	if p.problem != nil {
 		return nil, p.problem
 	}
-	c := &compiler{Pipeline: p, in: in, plan: &Plan{}}
+	c := &compiler{pipeline: p, in: in, plan: &Plan{}}
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
@@ -51,7 +84,7 @@ func Compile(p *Pipeline, in Input) (*Plan, error) {
 
 // compiler compiles one pipeline.
 type compiler struct {
-	*Pipeline
+	*pipeline
 	in   Input
 	plan *Plan
 	// sources are the steps of the file for the steps of the plan; nil for the clone.

@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// Config is a configuration file: its pipelines and secrets in their order. Documents of
+// configuration is a configuration file: its pipelines and secrets in their order. Documents of
 // other kinds, such as signatures, are ignored.
-type Config struct {
-	Pipelines []*Pipeline
-	Secrets   []Secret
+type configuration struct {
+	pipelines []*pipeline
+	secrets   []Secret
 }
 
 // Secret is a document of kind secret: an encrypted value, or the place of a value in an
@@ -54,9 +54,9 @@ func (s Secret) decrypt(key string) (string, error) {
 // maxDocuments is the number of documents that a file may have.
 const maxDocuments = 1000
 
-// Parse reads a configuration file. Its errors name the line, the column and the member. The error
-// of one pipeline is returned by [Config.Pipeline] and [Compile], so that the others can run.
-func Parse(data []byte) (*Config, error) {
+// parse reads a configuration file. Its errors name the line, the column and the member. The error
+// of one pipeline is returned by find, so that the others can run.
+func parse(data []byte) (*configuration, error) {
 	documents, err := readDocuments(data)
 	if err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func Parse(data []byte) (*Config, error) {
 	if len(documents) > maxDocuments {
 		return nil, fmt.Errorf("the file has %d documents: at most %d are read", len(documents), maxDocuments)
 	}
-	c := &Config{}
-	names := map[string]*Pipeline{}
+	c := &configuration{}
+	names := map[string]*pipeline{}
 	for _, document := range documents {
 		kind, err := document.kindOf()
 		if err != nil {
@@ -82,17 +82,17 @@ func Parse(data []byte) (*Config, error) {
 				continue
 			}
 			names[p.Name] = p
-			c.Pipelines = append(c.Pipelines, p)
+			c.pipelines = append(c.pipelines, p)
 		case "secret":
 			s, err := readSecret(document)
 			if err != nil {
 				return nil, err
 			}
-			c.Secrets = append(c.Secrets, s)
+			c.secrets = append(c.secrets, s)
 		}
 	}
-	for _, p := range c.Pipelines {
-		p.secrets = c.Secrets
+	for _, p := range c.pipelines {
+		p.secrets = c.secrets
 	}
 	return c, nil
 }
@@ -132,14 +132,14 @@ func readSecret(v value) (s Secret, err error) {
 	return s, nil
 }
 
-// Pipeline returns the pipeline with a name. An empty name means "default". It returns an error
+// find returns the pipeline with a name. An empty name means "default". It returns an error
 // for a pipeline of another type than docker and exec, and for one that is not valid.
-func (c *Config) Pipeline(name string) (*Pipeline, error) {
+func (c *configuration) find(name string) (*pipeline, error) {
 	if name == "" {
 		name = defaultName
 	}
 	var names []string
-	for _, p := range c.Pipelines {
+	for _, p := range c.pipelines {
 		if p.Name == name {
 			return p, p.problem
 		}

@@ -2,23 +2,11 @@
 // our tasks (package stage). It supports pipelines of the types docker and exec. It does no
 // I/O and knows nothing of the Drone server.
 //
-//	text, err := yaml.Substitute(data, variables)
-//	if err != nil {
-//		return err
-//	}
-//	config, err := yaml.Parse(text)
-//	if err != nil {
-//		return err
-//	}
-//	pipeline, err := config.Pipeline("default")
-//	if err != nil {
-//		return err
-//	}
-//	plan, err := yaml.Compile(pipeline, yaml.Input{Variables: variables, Secrets: secrets})
+//	plan, err := yaml.Compile(config, "default", yaml.Input{Variables: variables, Secrets: secrets})
 //
 // # What is supported
 //
-// Parse reads the members that the docker and the exec runner of Drone read, and refuses others with
+// Compile reads the members that the docker and the exec runner of Drone read, and refuses others with
 // their place in the file. The server decides on trigger, depends_on of a pipeline, node, concurrency
 // and paths. The members ports, shell and resources.requests have no effect, as in Drone. A member
 // that begins with "x-" or "." may hold anchors.

@@ -33,12 +33,12 @@ func FuzzParse(f *testing.F) {
 		if len(data) > 1<<16 {
 			return
 		}
-		c, err := Parse(data)
+		c, err := parse(data)
 		if err != nil {
 			return
 		}
-		for _, p := range c.Pipelines {
-			if found, _ := c.Pipeline(p.Name); found != p {
+		for _, p := range c.pipelines {
+			if found, _ := c.find(p.Name); found != p {
 				t.Fatalf("pipeline %q is not found", p.Name)
 			}
 		}
@@ -53,12 +53,12 @@ func FuzzCompile(f *testing.F) {
 		if len(data) > 1<<16 {
 			return
 		}
-		c, err := Parse(data)
+		c, err := parse(data)
 		if err != nil {
 			return
 		}
-		for _, p := range c.Pipelines {
-			plan, err := Compile(p, Input{Variables: push(), Secrets: map[string]string{"token": "not-a-real-token"}, Options: Options{Privileged: []string{}}})
+		for _, p := range c.pipelines {
+			plan, err := p.compile(Input{Variables: push(), Secrets: map[string]string{"token": "not-a-real-token"}, Options: Options{Privileged: []string{}}})
 			if err == nil {
 				checkPlan(t, plan)
 			}

@@ -30,15 +30,15 @@ func push() map[string]string {
 // compile compiles the pipeline "default" of a file.
 func compile(t testing.TB, text string, in Input) (*Plan, error) {
 	t.Helper()
-	c, err := Parse([]byte(text))
+	c, err := parse([]byte(text))
 	if err != nil {
 		return nil, err
 	}
-	p, err := c.Pipeline("")
+	p, err := c.find("")
 	if err != nil {
 		return nil, err
 	}
-	return Compile(p, in)
+	return p.compile(in)
 }
 
 func compiled(t testing.TB, text string, in Input) *Plan {

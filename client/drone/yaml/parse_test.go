@@ -138,18 +138,18 @@ func TestParseRefusesBombsBeforeItExpandsThem(t *testing.T) {
 // The error of one pipeline does not concern the others.
 func TestAPipelineRunsBesideOneWithAProblem(t *testing.T) {
 	t.Parallel()
-	c, err := Parse([]byte("kind: pipeline\nname: bad\nfoo: 1\n---\nkind: pipeline\nname: good\nsteps: [{name: a, image: b}]\n---\nkind: pipeline\ntype: ssh\nname: other\nserver: {}\n"))
+	c, err := parse([]byte("kind: pipeline\nname: bad\nfoo: 1\n---\nkind: pipeline\nname: good\nsteps: [{name: a, image: b}]\n---\nkind: pipeline\ntype: ssh\nname: other\nserver: {}\n"))
 	require.NoError(t, err)
-	require.Len(t, c.Pipelines, 3)
-	bad, err := c.Pipeline("bad")
+	require.Len(t, c.pipelines, 3)
+	bad, err := c.find("bad")
 	require.ErrorContains(t, err, "line 3, column 6: foo")
-	_, err = Compile(bad, Input{Variables: push()})
+	_, err = bad.compile(Input{Variables: push()})
 	require.Error(t, err)
-	good, err := c.Pipeline("good")
+	good, err := c.find("good")
 	require.NoError(t, err)
-	_, err = Compile(good, Input{Variables: push()})
+	_, err = good.compile(Input{Variables: push()})
 	require.NoError(t, err)
-	_, err = c.Pipeline("other")
+	_, err = c.find("other")
 	require.ErrorContains(t, err, "the type \"ssh\"")
 }
 
@@ -169,10 +169,10 @@ func TestSecretsAreReadAndDecrypted(t *testing.T) {
 	require.NoError(t, err)
 	nonce := make([]byte, gcm.NonceSize())
 	data := base64.StdEncoding.EncodeToString(gcm.Seal(nonce, nonce, []byte("not-a-real-secret"), nil))
-	c, err := Parse([]byte("kind: secret\nname: a\ndata: " + data + "\n---\nkind: secret\nname: b\nget: {path: team/ci, name: key}\n"))
+	c, err := parse([]byte("kind: secret\nname: a\ndata: " + data + "\n---\nkind: secret\nname: b\nget: {path: team/ci, name: key}\n"))
 	require.NoError(t, err)
-	require.Equal(t, []Secret{{Name: "a", Data: data}, {Name: "b", Path: "team/ci", Key: "key"}}, c.Secrets)
-	plain, err := c.Secrets[0].decrypt(key)
+	require.Equal(t, []Secret{{Name: "a", Data: data}, {Name: "b", Path: "team/ci", Key: "key"}}, c.secrets)
+	plain, err := c.secrets[0].decrypt(key)
 	require.NoError(t, err)
 	require.Equal(t, "not-a-real-secret", plain)
 	for want, s := range map[string]Secret{
@@ -181,7 +181,7 @@ func TestSecretsAreReadAndDecrypted(t *testing.T) {
 		_, err := s.decrypt(key)
 		require.ErrorContains(t, err, want)
 	}
-	_, err = c.Secrets[0].decrypt("short")
+	_, err = c.secrets[0].decrypt("short")
 	require.ErrorContains(t, err, "not a valid key")
 
 	text := "kind: secret\nname: a\ndata: " + data + "\n---\nkind: pipeline\nsteps: [{name: x, image: y, environment: {A: {from_secret: a}}, settings: {b: {from_secret: b}}}]\n"

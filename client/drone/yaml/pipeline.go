@@ -22,8 +22,8 @@ const (
 	maxCommands = 96_000 // bytes of the commands of a step; the kernel bounds an argument at 128 KiB
 )
 
-// Pipeline is a document of kind pipeline.
-type Pipeline struct {
+// pipeline is a document of kind pipeline.
+type pipeline struct {
 	// Name is "default" for a pipeline without a name.
 	Name string
 	// Type is "docker" or "exec". A pipeline of another type cannot be compiled.
@@ -97,8 +97,8 @@ type setting struct {
 }
 
 // readPipeline reads a pipeline. The result has the name and the type of a pipeline with a problem.
-func readPipeline(v value) (*Pipeline, error) {
-	p := &Pipeline{source: v}
+func readPipeline(v value) (*pipeline, error) {
+	p := &pipeline{source: v}
 	var err error
 	if p.Name, err = v.member("name"); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func readPipeline(v value) (*Pipeline, error) {
 	return p, nil
 }
 
-func (p *Pipeline) read(v value) error {
+func (p *pipeline) read(v value) error {
 	if p.Type != typeDocker && p.Type != typeExec {
 		return v.errorf("the type %q is not supported: use docker or exec", p.Type)
 	}
@@ -161,7 +161,7 @@ func (p *Pipeline) read(v value) error {
 }
 
 // patterns counts the patterns of all conditions.
-func (p *Pipeline) patterns() int {
+func (p *pipeline) patterns() int {
 	n := 0
 	for _, s := range append(append([]*step{}, p.services...), p.steps...) {
 		for _, c := range s.when {
@@ -171,14 +171,14 @@ func (p *Pipeline) patterns() int {
 	return n
 }
 
-func (p *Pipeline) readPlatform(v value) error {
+func (p *pipeline) readPlatform(v value) error {
 	return v.read(map[string]func(value) error{
 		"os": set(&p.platform.os, value.text), "arch": set(&p.platform.arch, value.text),
 		"variant": set(&p.platform.variant, value.text), "version": set(&p.platform.version, value.text),
 	})
 }
 
-func (p *Pipeline) readClone(v value) error {
+func (p *pipeline) readClone(v value) error {
 	return v.read(map[string]func(value) error{
 		"disable": set(&p.clone.disable, value.bool), "depth": set(&p.clone.depth, value.integer),
 		"skip_verify": set(&p.clone.skipVerify, value.bool), "trace": set(&p.clone.trace, value.bool),
@@ -187,7 +187,7 @@ func (p *Pipeline) readClone(v value) error {
 	})
 }
 
-func (p *Pipeline) readWorkspace(v value) error {
+func (p *pipeline) readWorkspace(v value) error {
 	p.workspace.source = v
 	return v.read(map[string]func(value) error{
 		"base": set(&p.workspace.base, value.text), "path": set(&p.workspace.path, value.text),
@@ -225,7 +225,7 @@ func readVolume(v value) (volume, error) {
 }
 
 // readStep reads a step or a service.
-func (p *Pipeline) readStep(v value) (*step, error) {
+func (p *pipeline) readStep(v value) (*step, error) {
 	s := &step{source: v, members: map[string]value{}}
 	fields := map[string]func(value) error{
 		"name": set(&s.name, value.text), "commands": set(&s.commands, value.texts), "depends_on": set(&s.dependsOn, readNames),

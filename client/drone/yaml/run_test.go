@@ -205,7 +205,7 @@ func TestAnExecPipelineRunsOnTheHost(t *testing.T) {
 	b := newBench(t, "drone-exec")
 	vars := repository(t)
 	machine, _, _ := strings.Cut(strings.TrimPrefix(vars["DRONE_GIT_HTTP_URL"], "http://"), "/")
-	text, err := Substitute([]byte(execPipeline), vars)
+	text, err := substitute([]byte(execPipeline), vars)
 	require.NoError(t, err)
 	plan := compiled(t, string(text), Input{
 		Variables: vars, Secrets: map[string]string{"token": "not-a-real-token"},

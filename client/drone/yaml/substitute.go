@@ -10,21 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// Substitute replaces the expressions ${NAME} and their string functions by the values of
-// variables, as Drone does before it parses a file. "$${NAME}" becomes "${NAME}". A variable
-// that is not set is empty. The functions are:
-//
-//	${NAME:-text} ${NAME:=text} ${NAME=text}   text, if the value is empty; text may contain expressions
-//	${NAME^} ${NAME^^} ${NAME,} ${NAME,,}      upper and lower case of the first or all characters
-//	${#NAME} ${NAME:position:length}           the length in bytes, and a part
-//	${NAME#pattern} ${NAME##pattern}           without the shortest or longest prefix
-//	${NAME%pattern} ${NAME%%pattern}           without the shortest or longest suffix
-//	${NAME/old/new} ${NAME//old/new}           the first or all old replaced
-//	${NAME/#old/new} ${NAME/%old/new}          a prefix or suffix replaced
-//
-// As in Drone, :? and :+ have the effect of :-, and outside of an expression "\\" becomes "\"
-// and "\/" becomes "/". A value with a line break is quoted. An error names the line.
-func Substitute(data []byte, variables map[string]string) ([]byte, error) {
+// substitute replaces the expressions that [Compile] documents by the values of variables. An error names the line.
+func substitute(data []byte, variables map[string]string) ([]byte, error) {
 	if err := checkText(data); err != nil {
 		return nil, err
 	}

@@ -33,11 +33,11 @@ func TestSubstituteReplacesExpressions(t *testing.T) {
 		"${A/b/$$} ${A/b/${B}}":                              "a$c/def axc/def",
 	} {
 		if want == "" {
-			_, err := Substitute([]byte(text), vars)
+			_, err := substitute([]byte(text), vars)
 			assert.Error(t, err, text)
 			continue
 		}
-		got, err := Substitute([]byte(text), vars)
+		got, err := substitute([]byte(text), vars)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, string(got), text)
 	}
@@ -64,7 +64,7 @@ func TestSubstituteRefusesInvalidExpressions(t *testing.T) {
 		"x\x00y":                                                         "zero byte",
 		"\xff":                                                           "not UTF-8",
 	} {
-		_, err := Substitute([]byte(text), map[string]string{"A": "abc", "BIG": strings.Repeat("a", 20_000)})
+		_, err := substitute([]byte(text), map[string]string{"A": "abc", "BIG": strings.Repeat("a", 20_000)})
 		assert.ErrorContains(t, err, want, text)
 	}
 }
@@ -72,12 +72,12 @@ func TestSubstituteRefusesInvalidExpressions(t *testing.T) {
 // The value of a variable cannot add a member to a file.
 func TestAValueStaysOnItsLine(t *testing.T) {
 	t.Parallel()
-	text, err := Substitute([]byte("kind: pipeline\nname: ${MESSAGE}\nsteps: [{name: a, image: b}]\n"), map[string]string{"MESSAGE": "a\nclone: {disable: true}"})
+	text, err := substitute([]byte("kind: pipeline\nname: ${MESSAGE}\nsteps: [{name: a, image: b}]\n"), map[string]string{"MESSAGE": "a\nclone: {disable: true}"})
 	require.NoError(t, err)
-	c, err := Parse(text)
+	c, err := parse(text)
 	require.NoError(t, err)
-	require.Equal(t, "a\nclone: {disable: true}", c.Pipelines[0].Name)
-	require.False(t, c.Pipelines[0].clone.disable)
+	require.Equal(t, "a\nclone: {disable: true}", c.pipelines[0].Name)
+	require.False(t, c.pipelines[0].clone.disable)
 }
 
 func FuzzSubstitute(f *testing.F) {
@@ -90,7 +90,7 @@ func FuzzSubstitute(f *testing.F) {
 		if len(text)+len(a)+len(b) > 1<<16 {
 			return
 		}
-		got, err := Substitute([]byte(text), map[string]string{"A": a, "B": b})
+		got, err := substitute([]byte(text), map[string]string{"A": a, "B": b})
 		if err != nil {
 			return
 		}

@@ -12,14 +12,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/delegate-io/dlite/driver/agent"
+	"github.com/delegate-io/dlite/internal/bootport"
 )
 
 // PortName is the name of the virtio serial port at which a machine's agent waits for its boot.
 const PortName = "io.dlite.agent"
 
 // Port is the host's end of a machine's serial port, for its provider. It performs the handshake that
-// [agent.PortReady] describes. It is not safe for concurrent use.
+// [bootport.Ready] describes. It is not safe for concurrent use.
 type Port struct {
 	conn  net.Conn
 	lines *bufio.Reader
@@ -45,7 +45,7 @@ func (p *Port) Ready(ctx context.Context, ask bool) error {
 		if err != nil {
 			return p.failed(ctx, "wait for the agent", err)
 		}
-		if line == agent.PortReady {
+		if line == bootport.Ready {
 			return nil
 		}
 	}
@@ -68,10 +68,10 @@ func (p *Port) Boot(ctx context.Context, boot func() []byte) error {
 		if err != nil {
 			return p.failed(ctx, "wait until the agent has its boot", err)
 		}
-		if why, failed := strings.CutPrefix(line, agent.PortFailed); failed {
+		if why, failed := strings.CutPrefix(line, bootport.Failed); failed {
 			return fmt.Errorf("the agent cannot use its boot: %s", strings.TrimSpace(why))
 		}
-		if line == agent.PortBooted {
+		if line == bootport.Booted {
 			return nil
 		}
 	}
