@@ -289,8 +289,8 @@ func (m *Manager) daemonAnswer(account, delegate string) (out []daemonSetAnswer,
 // daemonHold is how often a held report looks for changes of the tags of delegates.
 const daemonHold = planAge
 
-// reconcileDaemons takes the report of a delegate about its daemon sets, and answers with those that it must run. With
-// a wait it holds the answer until it differs from that of the cursor.
+// reconcileDaemons stores the report of a delegate about its daemon sets, and answers with the daemon sets that it must
+// run. If the call has a wait, it holds the answer until it differs from the answer that the cursor names.
 func (m *Manager) reconcileDaemons(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Data []struct {
@@ -306,12 +306,12 @@ func (m *Manager) reconcileDaemons(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	who, delegate := account(r), pathParam(r, "delegate")
+	owner, delegate := account(r), pathParam(r, "delegate")
 	if err := checkCount("data", len(in.Data), maxNames); err != nil {
 		writeError(w, err)
 		return
 	}
-	if !m.knowsDelegate(who, delegate) && (m.journal.Sync(r.Context()) != nil || !m.knowsDelegate(who, delegate)) {
+	if !m.knowsDelegate(owner, delegate) && (m.journal.Sync(r.Context()) != nil || !m.knowsDelegate(owner, delegate)) {
 		writeError(w, queue.ErrUnknownDelegate)
 		return
 	}
@@ -319,7 +319,7 @@ func (m *Manager) reconcileDaemons(w http.ResponseWriter, r *http.Request) {
 	for _, e := range in.Data {
 		report[e.ID] = daemonReport{Healthy: e.Healthy, Error: cut(e.Error, maxDaemonError)}
 	}
-	if err := m.storeDaemonReport(r.Context(), who, delegate, report); err != nil {
+	if err := m.storeDaemonReport(r.Context(), owner, delegate, report); err != nil {
 		writeError(w, err)
 		return
 	}
