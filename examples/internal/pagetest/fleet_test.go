@@ -40,7 +40,7 @@ func fleet(t *testing.T, options ...poller.Option) (*machine.Machine, *api.Clien
 	require.NoError(t, err)
 	m, err := machine.Start(context.Background(), machine.Config{
 		Dir: t.TempDir(), Log: zerolog.Nop(),
-		Routes:  router.RouteMap(sets.Routes()).Merge(router.RouteMap{connector.TypeTest: connector.TestHandler(nil)}),
+		Routes:  router.RouteMap(sets.Routes()).Merge(connector.Routes(nil)),
 		Options: append(options, poller.WithDaemons(sets)),
 	})
 	require.NoError(t, err)
