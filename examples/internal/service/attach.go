@@ -117,6 +117,7 @@ func (h *Host) listen(ctx context.Context) error {
 		routes.Post(upgradePath, h.serveUpgrade)
 	}
 	h.server = httpserver.New(routes)
+	h.server.ConnContext = withPeer
 	h.running.Go(func() {
 		if err := h.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			h.cfg.Log.Warn().Err(err).Msg("the status of the service is not served any more")

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"strings"
@@ -51,10 +52,23 @@ func AskUpgrade(ctx context.Context, socket string, u Upgrade) (a Upgraded, err 
 	return a, nil
 }
 
-// serveUpgrade answers an Upgrade. The socket admits only the user of the program and root.
+// peerKey is the key of a connection in the context of its requests.
+type peerKey struct{}
+
+func withPeer(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, peerKey{}, c)
+}
+
+// serveUpgrade answers an Upgrade of root. The socket admits the user of the program too, who may be the user of its steps: they
+// must not choose the version of the delegate.
 func (h *Host) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	var u Upgrade
 	var a Upgraded
+	if c, ok := r.Context().Value(peerKey{}).(net.Conn); !ok || !isRoot(c) {
+		w.WriteHeader(http.StatusForbidden)
+		_ = json.NewEncoder(w).Encode(Upgraded{Error: "only root may ask for an upgrade"}) // the caller may be gone
+		return
+	}
 	status := http.StatusOK
 	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxOrder))
 	d.DisallowUnknownFields()

@@ -3,11 +3,16 @@ package service
 import (
 	"context"
 	"errors"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/delegate-io/dlite/internal/testbed"
 )
 
 // Rule G4: root has the running process upgrade itself, and learns why it cannot.
@@ -30,11 +35,26 @@ func TestTheRunningProcessUpgradesItself(t *testing.T) {
 		}
 		return Upgraded{Version: u.Version}, nil
 	}})
+	if os.Geteuid() != 0 {
+		_, err = AskUpgrade(t.Context(), socket, Upgrade{})
+		require.ErrorContains(t, err, "only root may ask")
+		require.NoError(t, h.Close())
+		testbed.Unavailable(t, "root", "only root may ask for an upgrade")
+	}
 	_, err = AskUpgrade(t.Context(), socket, Upgrade{Version: "v1.0.0"})
 	require.EqualError(t, err, `the running process cannot upgrade itself: "it is\x1b older"`)
 	a, err := AskUpgrade(t.Context(), socket, Upgrade{Version: "v1.0.0", Downgrade: true})
 	require.NoError(t, err)
 	assert.Equal(t, Upgraded{Version: "v1.0.0"}, a)
+
+	// A step may have the user of the program, for whom the socket is open.
+	require.NoError(t, os.Chmod(filepath.Dir(socket), 0o777)) //nolint:gosec // in this test for anybody
+	require.NoError(t, os.Chmod(socket, 0o666))               //nolint:gosec // as above
+	step := exec.CommandContext(t.Context(), "curl", "-sS", "--unix-socket", socket, "-d", `{"version":"v1.0.0","downgrade":true}`, "http://service"+upgradePath)
+	step.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := step.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.JSONEq(t, `{"error":"only root may ask for an upgrade"}`, string(out))
 	require.NoError(t, h.Close())
 }
 
