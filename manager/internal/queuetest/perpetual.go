@@ -260,7 +260,7 @@ func (p *perpetuals) kick(rt *rapid.T) {
 
 func (p *perpetuals) begin(rt *rapid.T) { p.beginOf(rt, pick(rt, "delegate", delegateNames)) }
 
-func (p *perpetuals) beginOf(rt *rapid.T, name string) *process {
+func (p *perpetuals) beginOf(rt *rapid.T, name string) {
 	if p.sessions(name) >= mostSessions {
 		rt.Skip("there are enough processes")
 	}
@@ -268,7 +268,6 @@ func (p *perpetuals) beginOf(rt *rapid.T, name string) *process {
 	b := &process{delegate: name, session: fmt.Sprint(name, "-", p.total[name]), has: map[string]wire.Assignment{}}
 	p.processes = append(p.processes, b)
 	p.report(rt, b, &wire.Report{})
-	return b
 }
 
 // report makes a call of a process as the poller does, and the calls that it leads to.
