@@ -171,7 +171,7 @@ func compact(b json.RawMessage) json.RawMessage {
 	return out
 }
 
-// desired is a daemon set that the manager wants, in the form that the keeper compares.
+// desired is a daemon set that the manager wants, in the form that the reconciler compares.
 type desired struct {
 	task.DaemonSet
 	config   *setConfig // nil if err is set

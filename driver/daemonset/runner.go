@@ -21,20 +21,20 @@ type Runner struct {
 	cfg     Config
 	records *records
 
-	mu      sync.Mutex
-	running context.Context    //nolint:containedctx // guarded by mu; of Run, nil outside
-	link    link               // guarded by mu
-	keepers map[string]*keeper // by the id of the daemon set; guarded by mu
-	changed chan struct{}      // closed when a report has changed; guarded by mu
-	work    sync.WaitGroup     // of the keepers
-	early   []task.DaemonSet   // of an Apply before Run; guarded by mu
-	cgroups process.Cgroups
+	mu          sync.Mutex
+	running     context.Context        //nolint:containedctx // guarded by mu; of Run, nil outside
+	link        link                   // guarded by mu
+	reconcilers map[string]*reconciler // by the id of the daemon set; guarded by mu
+	changed     chan struct{}          // closed when a report has changed; guarded by mu
+	work        sync.WaitGroup         // of the reconcilers
+	early       []task.DaemonSet       // of an Apply before Run; guarded by mu
+	cgroups     process.Cgroups
 	// restarts counts the restarts of daemons.
 	restarts atomic.Int64
 	applied  bool // guarded by mu
 }
 
-// link contains the functions of the poller that the keepers need.
+// link contains the functions of the poller that the reconcilers need.
 type link struct {
 	fetch func(ctx context.Context, ids []string) ([]*task.Task, error)
 	serve func(ctx context.Context, t *task.Task) *task.Response
@@ -46,7 +46,7 @@ func New(cfg Config) (*Runner, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Runner{cfg: cfg, records: &records{dir: cfg.State}, keepers: map[string]*keeper{}, changed: make(chan struct{})}, nil
+	return &Runner{cfg: cfg, records: &records{dir: cfg.State}, reconcilers: map[string]*reconciler{}, changed: make(chan struct{})}, nil
 }
 
 // Recover ends the daemons that an earlier process of the delegate has left, and removes the resources that it had created. It must
@@ -69,7 +69,7 @@ func (r *Runner) Run(
 	<-ctx.Done()
 	r.work.Wait()
 	r.mu.Lock()
-	r.running, r.keepers = nil, map[string]*keeper{}
+	r.running, r.reconcilers = nil, map[string]*reconciler{}
 	r.mu.Unlock()
 	r.records.close()
 }
@@ -97,33 +97,33 @@ func (r *Runner) Apply(sets []task.DaemonSet) {
 		wanted[s.ID] = newDesired(s)
 		order = append(order, s.ID)
 	}
-	for _, id := range slices.Sorted(maps.Keys(r.keepers)) {
-		if k := r.keepers[id]; wanted[id] == nil && !r.rename(k, order, wanted) {
+	for _, id := range slices.Sorted(maps.Keys(r.reconcilers)) {
+		if k := r.reconcilers[id]; wanted[id] == nil && !r.rename(k, order, wanted) {
 			k.remove()
-			delete(r.keepers, id)
-			r.tell()
+			delete(r.reconcilers, id)
+			r.announceChange()
 		}
 	}
 	for _, id := range order {
 		d := wanted[id]
-		k := r.keepers[id]
+		k := r.reconcilers[id]
 		if k == nil {
 			if d.SkipUpdate {
 				continue
 			}
-			k = r.newKeeper(id, d)
+			k = r.newReconciler(id, d)
 		}
 		k.want(d)
 	}
 }
 
-// rename moves a keeper to a daemon set that differs only in its id. The caller holds mu.
-func (r *Runner) rename(k *keeper, order []string, wanted map[string]*desired) bool {
+// rename moves a reconciler to a daemon set that differs only in its id. The caller holds mu.
+func (r *Runner) rename(k *reconciler, order []string, wanted map[string]*desired) bool {
 	for _, id := range order {
 		d := wanted[id]
-		if r.keepers[id] == nil && d.err == nil && k.sameProgram(d) {
-			delete(r.keepers, k.id())
-			r.keepers[id] = k
+		if r.reconcilers[id] == nil && d.err == nil && k.sameProgram(d) {
+			delete(r.reconcilers, k.id())
+			r.reconcilers[id] = k
 			k.setID(id)
 			return true
 		}
@@ -131,12 +131,12 @@ func (r *Runner) rename(k *keeper, order []string, wanted map[string]*desired) b
 	return false
 }
 
-// newKeeper starts a keeper. The caller holds mu.
-func (r *Runner) newKeeper(id string, d *desired) *keeper {
+// newReconciler starts a reconciler. The caller holds mu.
+func (r *Runner) newReconciler(id string, d *desired) *reconciler {
 	ctx, cancel := context.WithCancel(r.running)
-	k := &keeper{r: r, remove: cancel, wake: make(chan struct{}, 1), hidden: secrets.NewSet(r.cfg.Masks), taskMasks: map[string]*secrets.Set{}}
+	k := &reconciler{r: r, remove: cancel, wake: make(chan struct{}, 1), hidden: secrets.NewSet(r.cfg.Masks), taskMasks: map[string]*secrets.Set{}}
 	k.setName, k.typ = id, d.Type
-	r.keepers[id] = k
+	r.reconcilers[id] = k
 	r.work.Go(func() { k.run(ctx) })
 	return k
 }
@@ -146,8 +146,8 @@ func (r *Runner) Report() ([]task.DaemonReport, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []task.DaemonReport{}
-	for _, id := range slices.Sorted(maps.Keys(r.keepers)) {
-		out = append(out, r.keepers[id].report())
+	for _, id := range slices.Sorted(maps.Keys(r.reconcilers)) {
+		out = append(out, r.reconcilers[id].report())
 	}
 	return out, r.changed
 }
@@ -155,8 +155,8 @@ func (r *Runner) Report() ([]task.DaemonReport, <-chan struct{}) {
 // Restarts implements poller.Daemons. It counts since New.
 func (r *Runner) Restarts() int64 { return r.restarts.Load() }
 
-// tell announces that the report has changed. The caller holds mu.
-func (r *Runner) tell() {
+// announceChange announces that the report has changed. The caller holds mu.
+func (r *Runner) announceChange() {
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -164,7 +164,7 @@ func (r *Runner) tell() {
 func (r *Runner) reportChanged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell()
+	r.announceChange()
 }
 
 // Task types that a manager may send: to start or change a daemon set at once, and to hand a task over at once. The next
@@ -239,13 +239,13 @@ func (r *Runner) pushSet(ctx context.Context, req *task.Request[task.DaemonSet])
 		r.mu.Unlock()
 		return pushed{}, task.Errorf(task.RetryOnOtherDelegate, "this delegate is not running daemon sets")
 	}
-	var k *keeper
-	for id, other := range r.keepers {
+	var k *reconciler
+	for id, other := range r.reconcilers {
 		if other.typ == set.Type {
 			k = other
 			if id != set.ID {
-				delete(r.keepers, id)
-				r.keepers[set.ID] = k
+				delete(r.reconcilers, id)
+				r.reconcilers[set.ID] = k
 				k.setID(set.ID)
 			}
 			set.TaskIDs = k.taskIDs()
@@ -254,10 +254,10 @@ func (r *Runner) pushSet(ctx context.Context, req *task.Request[task.DaemonSet])
 	d := newDesired(set)
 	d.literal = true // the router has resolved its secrets
 	if k == nil {
-		k = r.newKeeper(set.ID, d)
+		k = r.newReconciler(set.ID, d)
 	}
 	if s := secrets.FromContext(ctx); s != nil {
-		k.hide(func() { k.hidden.Include(s) })
+		k.changeMasks(func() { k.hidden.Include(s) })
 	}
 	k.forgetState()
 	k.want(d)
@@ -266,7 +266,7 @@ func (r *Runner) pushSet(ctx context.Context, req *task.Request[task.DaemonSet])
 }
 
 // awaitHealth waits until a daemon set is healthy or has a problem.
-func (r *Runner) awaitHealth(ctx context.Context, k *keeper) error {
+func (r *Runner) awaitHealth(ctx context.Context, k *reconciler) error {
 	for {
 		r.mu.Lock()
 		changed := r.changed
@@ -297,8 +297,8 @@ func (r *Runner) pushTask(ctx context.Context, req *task.Request[json.RawMessage
 		return pushed{}, task.BadRequest(errors.New("the data is not that of a daemon task with a type"))
 	}
 	r.mu.Lock()
-	var k *keeper
-	for _, other := range r.keepers {
+	var k *reconciler
+	for _, other := range r.reconcilers {
 		if other.typ == in.Type {
 			k = other
 		}

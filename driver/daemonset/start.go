@@ -26,7 +26,7 @@ import (
 
 // generation is a daemon set with one program, from its first start to its last end.
 type generation struct {
-	k        *keeper
+	k        *reconciler
 	program  string
 	log      zerolog.Logger
 	renewals chan error
@@ -41,12 +41,12 @@ type generation struct {
 }
 
 // newGeneration starts the supervision of a daemon set.
-func (k *keeper) newGeneration(d *desired) *generation {
+func (k *reconciler) newGeneration(d *desired) *generation {
 	cfg := &k.r.cfg
 	k.r.mu.Lock()
 	running := k.r.running
 	k.r.mu.Unlock()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(running)) // the keeper stops it
+	ctx, cancel := context.WithCancel(context.WithoutCancel(running)) // the reconciler stops it
 	g := &generation{
 		k: k, want: d, program: d.program, cancel: cancel, done: make(chan struct{}), renewals: make(chan error, 1),
 		log: logger.Masked(cfg.Log.With().Str("daemon_set", d.ID).Str("daemon_type", d.Type).Logger(), k),
@@ -113,10 +113,10 @@ func (g *generation) changed(healthy bool, why error) {
 			g.k.healthy, g.k.problem = true, nil
 		}
 	})
-	g.k.poke()
+	g.k.wakeUp()
 }
 
-// check checks the health. It wakes the keeper if the tasks of the daemon are not those of the daemon set.
+// check checks the health. It wakes the reconciler if the tasks of the daemon are not those of the daemon set.
 func (g *generation) check(ctx context.Context) error {
 	g.mu.Lock()
 	d, up := g.started, g.up
@@ -133,7 +133,7 @@ func (g *generation) check(ctx context.Context) error {
 		same = same && has[id]
 	}
 	if !same {
-		g.k.poke()
+		g.k.wakeUp()
 	}
 	return nil
 }
@@ -142,7 +142,7 @@ func (g *generation) check(ctx context.Context) error {
 type daemon struct {
 	*endpoint
 	supervise.Instance
-	settings string // the last settings that it took; the keeper's
+	settings string // the last settings that it took; the reconciler's
 	release  func() // of the program
 	erase    func() // of the directory and the record
 }
@@ -173,12 +173,12 @@ type prepared struct {
 }
 
 // prepare resolves the secrets of a config and gets the program.
-func (k *keeper) prepare(ctx context.Context, d *desired) (*prepared, error) {
+func (k *reconciler) prepare(ctx context.Context, d *desired) (*prepared, error) {
 	data, set, err := k.r.resolve(ctx, k.name(), d.Config, d.Secrets, d.literal)
 	if err != nil {
 		return nil, fmt.Errorf("secrets of the config: %w", err)
 	}
-	k.hide(func() { k.hidden.Include(set) })
+	k.changeMasks(func() { k.hidden.Include(set) })
 	p := &prepared{release: func() {}}
 	if p.config, err = readConfig(data); err != nil {
 		return nil, err

@@ -105,7 +105,7 @@ func TestAServiceApartFromItsManagerReportsStates(t *testing.T) {
 	go func() { polled <- p.Poll(context.WithoutCancel(t.Context()), 1, info.ID, time.Second) }()
 	t.Cleanup(func() {
 		assert.NoError(t, p.Shutdown(context.WithoutCancel(t.Context())))
-		<-polled
+		assert.NoError(t, <-polled)
 		c.CloseIdleConnections()
 	})
 	s := newService(t, newRemote(t, nowhere, server.URL))

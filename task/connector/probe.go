@@ -161,7 +161,7 @@ func (p *probe) send(ctx context.Context, req *http.Request) (*answer, *failure)
 }
 
 func (p *probe) once(ctx context.Context, req *http.Request) (*answer, *failure) {
-	p.hide(req.Header.Get("Authorization"))
+	p.maskCredential(req.Header.Get("Authorization"))
 	host := req.URL.Host
 	ctx = httptrace.WithClientTrace(ctx, p.trace(host))
 	var via *url.URL
@@ -192,8 +192,8 @@ func (p *probe) once(ctx context.Context, req *http.Request) (*answer, *failure)
 	return &answer{resp.StatusCode, resp.Header, body, req.URL}, nil
 }
 
-// hide masks a credential that a request carries, also if it was made from a secret.
-func (p *probe) hide(authorization string) {
+// maskCredential masks a credential that a request carries, also if it was made from a secret.
+func (p *probe) maskCredential(authorization string) {
 	if authorization == "" {
 		return
 	}

@@ -34,7 +34,7 @@ type installation struct {
 	out      io.Writer
 }
 
-func (i *installation) say(format string, args ...any) {
+func (i *installation) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(i.out, format+"\n", args...) // a closed output must not stop the installation
 }
 
@@ -79,9 +79,9 @@ func (i *installation) run(ctx context.Context) (err error) {
 	if again {
 		verb = "installed again"
 	}
-	i.say("%s is %s: program %s, settings %s", i.Name, verb, binary, i.paths.Settings)
+	i.printf("%s is %s: program %s, settings %s", i.Name, verb, binary, i.paths.Settings)
 	if !i.start {
-		i.say("start it with: %s start%s", i.Program, i.flags())
+		i.printf("start it with: %s start%s", i.Program, i.flags())
 		return nil
 	}
 	if again {
@@ -156,7 +156,7 @@ func (i *installation) writeSettings() error {
 		return err
 	}
 	if old, err := os.ReadFile(i.paths.Settings); err == nil && !bytes.Equal(old, text) {
-		i.say("the settings in %s are replaced", i.paths.Settings)
+		i.printf("the settings in %s are replaced", i.paths.Settings)
 	}
 	if err := writeFile(i.paths.Settings, text, 0o600); err != nil {
 		return fmt.Errorf("writing the settings: %w", err)

@@ -44,9 +44,9 @@ func (i *installation) createAccount(_ context.Context, made *record) error {
 }
 
 // protectSettings gives the settings and the folders to the user of the service.
-func (i *installation) protectSettings() error { return i.give(i.paths.Settings) }
+func (i *installation) protectSettings() error { return i.giveToAccount(i.paths.Settings) }
 
-func (i *installation) give(path string) error {
+func (i *installation) giveToAccount(path string) error {
 	if i.account == "" {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (i *installation) define(ctx context.Context, binary string, _ record) erro
 		return err
 	}
 	for _, path := range []string{i.paths.State, i.paths.Runtime, i.paths.Settings} {
-		if err := i.give(path); err != nil {
+		if err := i.giveToAccount(path); err != nil {
 			return err
 		}
 	}

@@ -113,7 +113,7 @@ func (i *installation) undefine(ctx context.Context, r removal) error {
 	if err := n.Uninstall(); err != nil {
 		return fmt.Errorf("removing %s: %w", i.Name, err)
 	}
-	r.say("removed the service %s", i.Name)
+	r.printf("removed the service %s", i.Name)
 	return nil
 }
 

@@ -171,7 +171,7 @@ func (i *installation) linger(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "loginctl", "enable-linger").CombinedOutput(); err != nil {
-		i.say("warning: the service stops when you log out: run \"sudo loginctl enable-linger $USER\" (%s)", bytes.TrimSpace(out))
+		i.printf("warning: the service stops when you log out: run \"sudo loginctl enable-linger $USER\" (%s)", bytes.TrimSpace(out))
 	}
 }
 

@@ -15,22 +15,22 @@ type removal struct {
 	// settings keeps the file config.env and the operator's changes of the unit.
 	keepSettings bool
 	// data removes the folder of the program's files.
-	data  bool
-	quiet bool
-	say   func(format string, args ...any)
+	data   bool
+	quiet  bool
+	printf func(format string, args ...any)
 }
 
 // remove removes a service that has stopped: everything that the installation made and the program left.
 func (i *installation) remove(ctx context.Context, r removal) error {
-	if r.say = i.say; r.quiet {
-		r.say = func(string, ...any) {}
+	if r.printf = i.printf; r.quiet {
+		r.printf = func(string, ...any) {}
 	}
 	err := i.undefine(ctx, r)
 	if r.record.Copied != "" {
 		err = errors.Join(err, r.file(r.record.Copied), r.emptyDir(filepath.Dir(r.record.Copied)))
 	}
 	if r.keepSettings {
-		r.say("kept %s", i.paths.Settings)
+		r.printf("kept %s", i.paths.Settings)
 	} else {
 		err = errors.Join(err, r.file(i.paths.Settings), r.emptyDir(filepath.Dir(i.paths.Settings)))
 	}
@@ -38,13 +38,13 @@ func (i *installation) remove(ctx context.Context, r removal) error {
 	if r.data {
 		err = errors.Join(err, r.tree(i.paths.State))
 	} else if _, statErr := os.Stat(i.paths.State); statErr == nil {
-		r.say("kept %s, the data: remove it by hand, or with --delete-data", i.paths.State)
+		r.printf("kept %s, the data: remove it by hand, or with --delete-data", i.paths.State)
 	}
 	if r.record.Account != "" {
 		if removed := i.removeAccount(ctx, r.record.Account); removed != nil {
 			err = errors.Join(err, removed)
 		} else {
-			r.say("removed the user %s", r.record.Account)
+			r.printf("removed the user %s", r.record.Account)
 		}
 	}
 	return err
@@ -57,7 +57,7 @@ func (r removal) file(path string) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err == nil:
-		r.say("removed %s", path)
+		r.printf("removed %s", path)
 	}
 	return err
 }
@@ -70,7 +70,7 @@ func (r removal) tree(path string) error {
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("removing %s: %w", path, err)
 	}
-	r.say("removed %s", path)
+	r.printf("removed %s", path)
 	return nil
 }
 

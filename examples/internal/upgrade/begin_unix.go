@@ -55,12 +55,12 @@ func Begin(version string) *Process {
 		}
 	}
 	if !errors.Is(err, ErrBusy) { // then another process of the program has the upgrade
-		say("the upgrade is not continued: %v", err)
+		printf("the upgrade is not continued: %v", err)
 	}
 	return &Process{}
 }
 
-func say(format string, args ...any) {
+func printf(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, "upgrade: "+format+"\n", args...)
 }
 
@@ -83,7 +83,7 @@ func (p place) launch(version string) error {
 	environ := os.Environ()
 	switch j.Phase {
 	case Probation, Rollback:
-		unlock, err := p.take()
+		unlock, err := p.lockUpgrades()
 		if err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (p place) begin(version string) (*Process, error) {
 	if err != nil || j == nil || j.final() {
 		return &Process{}, err
 	}
-	unlock, err := p.take()
+	unlock, err := p.lockUpgrades()
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func (p place) tryOut(j *Journal) error {
 		return err
 	}
 	step("trial")
-	say("trying %s: it has %s to register", j.Version, j.bound())
+	printf("trying %s: it has %s to register", j.Version, j.bound())
 	if err := p.try(j); err != nil {
 		return p.fail(j, err.Error())
 	}
@@ -201,7 +201,7 @@ func (p place) tryOut(j *Journal) error {
 
 // fail ends an upgrade. The old program stays in its place.
 func (p place) fail(j *Journal, reason string) error {
-	say("%s stays: %s %s", j.From, j.Version, reason)
+	printf("%s stays: %s %s", j.From, j.Version, reason)
 	j.Failures++
 	if err := p.enter(j, Failed, reason); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (p place) swap(j *Journal) error {
 		return err
 	}
 	step("swapped")
-	say("%s replaces %s", j.Version, j.From)
+	printf("%s replaces %s", j.Version, j.From)
 	return p.exec()
 }
 
@@ -294,7 +294,7 @@ const registered = "registered\n"
 func joinTrial(p place, text string) *Process {
 	fd, err := strconv.Atoi(text)
 	if err != nil || fd < 3 {
-		say("%s is not a descriptor: this variable is for the program alone", trialVariable)
+		printf("%s is not a descriptor: this variable is for the program alone", trialVariable)
 		os.Exit(1)
 	}
 	syscall.CloseOnExec(fd)
@@ -321,7 +321,7 @@ func (p *Process) Prove(ctx context.Context, isRegistered <-chan struct{}, leave
 	case <-late.C:
 	}
 	step("registered")
-	unlock, err := p.place.take()
+	unlock, err := p.place.lockUpgrades()
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-watch.C:
-			l.takeUp(ctx, p)
+			l.replaceProcess(ctx, p)
 		case <-urgent:
 			urgent, l.Every = nil, min(l.Every, urgentEvery)
 			check = time.After(0)
@@ -79,8 +79,8 @@ func (l *Loop) next(first bool) <-chan time.Time {
 	return time.After(l.Every - l.Every/10 + rand.N(l.Every/5+1))
 }
 
-// takeUp replaces this process if an upgrade is staged, or if another process has replaced the program.
-func (l *Loop) takeUp(ctx context.Context, p place) {
+// replaceProcess replaces this process if an upgrade is staged, or if another process has replaced the program.
+func (l *Loop) replaceProcess(ctx context.Context, p place) {
 	j, err := p.read()
 	if err != nil || j == nil {
 		return

@@ -25,7 +25,7 @@ func die() {}
 
 func (place) checkOwner() error { return nil }
 
-func (p place) take() (unlock func(), err error) {
+func (p place) lockUpgrades() (unlock func(), err error) {
 	f, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, p.explain(err)

@@ -25,8 +25,8 @@ func (p place) checkOwner() error {
 	return nil
 }
 
-// take locks the upgrades of the program against other processes. It fails with ErrBusy.
-func (p place) take() (unlock func(), err error) {
+// lockUpgrades locks the upgrades of the program against other processes. It fails with ErrBusy.
+func (p place) lockUpgrades() (unlock func(), err error) {
 	f, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, p.explain(err)

@@ -131,7 +131,7 @@ func fetch(ctx context.Context, p place, c Config, version string, downgrade boo
 	if err := p.checkOwner(); err != nil {
 		return nil, err
 	}
-	unlock, err := p.take()
+	unlock, err := p.lockUpgrades()
 	if err != nil {
 		return nil, err
 	}

@@ -26,7 +26,7 @@ func (s *Set) Report(account, delegate string, r *wire.Report) ([]wire.Refusal, 
 	a := s.account(account)
 	n := a.sessions[r.Session]
 	if n != nil && n.Due <= s.last {
-		s.drop(a, n)
+		s.endSession(a, n)
 		n = nil
 	}
 	if n == nil {

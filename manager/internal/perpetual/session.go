@@ -60,19 +60,19 @@ func (s *Set) release(a *account, t *Task) {
 	delete(t.holder.tasks, t.ID)
 	delete(a.asked, t.ID)
 	t.holder, t.Holder, t.Withdraw, t.AskedUntil, t.Since, t.Blocked = nil, "", "", 0, 0, ""
-	s.settle(a, t)
+	s.updateWaiting(a, t)
 }
 
-// take takes a task from a holder that did not release it.
-func (s *Set) take(a *account, t *Task) {
+// revoke takes a task from a holder that did not release it.
+func (s *Set) revoke(a *account, t *Task) {
 	n := t.holder
 	s.release(a, t)
 	n.Gone = s.number()
 	n.wake()
 }
 
-// drop ends a session. Its tasks wait for another one.
-func (s *Set) drop(a *account, n *session) {
+// endSession ends a session. Its tasks wait for another one.
+func (s *Set) endSession(a *account, n *session) {
 	for _, t := range sorted(n.tasks) {
 		s.release(a, t)
 	}
@@ -111,12 +111,12 @@ func (s *Set) Tick() {
 	for _, a := range sorted(s.accounts) {
 		for _, n := range sorted(a.sessions) {
 			if n.Due <= s.last {
-				s.drop(a, n)
+				s.endSession(a, n)
 			}
 		}
 		for _, t := range sorted(a.asked) {
 			if t.AskedUntil <= s.last {
-				s.take(a, t)
+				s.revoke(a, t)
 			}
 		}
 		s.dispatch(a)
@@ -185,7 +185,7 @@ func (s *Set) ObserveAll(account string) {
 func (s *Set) observe(a *account, n *session) {
 	f, ok := s.facts(a.id, n.Delegate)
 	if !ok {
-		s.drop(a, n) // it has unregistered after its runs
+		s.endSession(a, n) // it has unregistered after its runs
 		return
 	}
 	seen := fmt.Sprint(n.Leaving, f.Takes, "\x00", strings.Join(f.Tags, "\x00"), "\x01", strings.Join(n.Types, "\x00"))

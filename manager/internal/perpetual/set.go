@@ -221,15 +221,15 @@ func (s *Set) Put(account string, p Spec) error {
 		s.change(t) // the holder learns the interval and the time-out
 		return nil
 	}
-	s.settle(a, t)
+	s.updateWaiting(a, t)
 	s.dispatch(a)
 	return nil
 }
 
 func bytesEqual(a, b []byte) bool { return string(a) == string(b) }
 
-// settle asks for a task back, or lets it wait for a session.
-func (s *Set) settle(a *account, t *Task) {
+// updateWaiting asks for a task back, or lets it wait for a session.
+func (s *Set) updateWaiting(a *account, t *Task) {
 	switch {
 	case t.holder != nil:
 		s.ask(a, t, wire.WithdrawNow)
@@ -252,7 +252,7 @@ func (s *Set) Delete(account, id string) error {
 		return err
 	}
 	t.Deleted = true
-	s.settle(a, t)
+	s.updateWaiting(a, t)
 	return nil
 }
 
@@ -268,7 +268,7 @@ func (s *Set) Pause(account, id string, on bool, note string) error {
 	}
 	t.Paused = on
 	if t.Paused || t.holder == nil { // a holder that was asked hands it back first
-		s.settle(a, t)
+		s.updateWaiting(a, t)
 	}
 	s.dispatch(a)
 	return nil

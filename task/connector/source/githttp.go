@@ -64,7 +64,7 @@ func (s *Sources) lsRefsHTTP(ctx context.Context, cfg *source.GitConfig, way git
 	}
 	req.Header.Set("Content-Type", "application/x-git-upload-pack-request")
 	req.Header.Set("Accept", "application/x-git-upload-pack-result")
-	resp, err := s.doGit(cfg, req) //nolint:bodyclose // drain closes it
+	resp, err := s.sendGit(cfg, req) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func (s *Sources) announced(ctx context.Context, cfg *source.GitConfig, address 
 	if err != nil {
 		return gitWay{}, nil, errors.New("the url is not valid")
 	}
-	resp, err := s.doGit(cfg, req) //nolint:bodyclose // drain closes it
+	resp, err := s.sendGit(cfg, req) //nolint:bodyclose // drain closes it
 	if err != nil {
 		return gitWay{}, nil, err
 	}
@@ -112,8 +112,8 @@ func (s *Sources) announced(ctx context.Context, cfg *source.GitConfig, address 
 	return way, a, nil
 }
 
-// doGit sends a request with the credentials. A POST follows no redirection.
-func (s *Sources) doGit(cfg *source.GitConfig, req *http.Request) (*http.Response, error) {
+// sendGit sends a request with the credentials. A POST follows no redirection.
+func (s *Sources) sendGit(cfg *source.GitConfig, req *http.Request) (*http.Response, error) {
 	req.Header.Set("Git-Protocol", "version=2")
 	req.Header.Set("User-Agent", "git/2 dlite")
 	if a := cfg.Auth; a != nil && (a.Username != "" || a.Password != "") {

@@ -108,8 +108,8 @@ func registryError(host string, err error) error {
 	return fmt.Errorf("calling the registry %s: %w", host, withoutURL(err))
 }
 
-// do sends a request. The answer is 200, 304, or 404.
-func (r *repository) do(ctx context.Context, method, address, etag string, accept ...string) (*http.Response, error) {
+// send sends a request. The answer is 200, 304, or 404.
+func (r *repository) send(ctx context.Context, method, address, etag string, accept ...string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, nil)
 	if err != nil {
 		return nil, errors.New("the registry gives an address that is not valid")
@@ -144,7 +144,7 @@ func (r *repository) list(ctx context.Context, known string, keep func(string) b
 	address := fmt.Sprintf("%s/v2/%s/tags/list?n=%d", r.base, r.name, page)
 	read, pages := 0, 0
 	for ; address != ""; pages++ {
-		resp, err := r.do(ctx, http.MethodGet, address, known) //nolint:bodyclose // drain closes it
+		resp, err := r.send(ctx, http.MethodGet, address, known) //nolint:bodyclose // drain closes it
 		if err != nil {
 			return nil, "", false, err
 		}
@@ -230,7 +230,7 @@ func (r *repository) digest(ctx context.Context, tag, known string) (digest, eta
 	if !validTag(tag) {
 		return "", "", false, fmt.Errorf("digests: %q is not a tag", printable(tag))
 	}
-	resp, err := r.do(ctx, http.MethodHead, fmt.Sprintf("%s/v2/%s/manifests/%s", r.base, r.name, tag), known, //nolint:bodyclose // drain closes it
+	resp, err := r.send(ctx, http.MethodHead, fmt.Sprintf("%s/v2/%s/manifests/%s", r.base, r.name, tag), known, //nolint:bodyclose // drain closes it
 		"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
 		"application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 	if err != nil {

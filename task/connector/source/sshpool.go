@@ -56,7 +56,7 @@ func sshKey(cfg *source.GitConfig, address *url.URL) string {
 // get returns a connection with room for a session. The caller gives it back with put.
 func (p *sshPool) get(ctx context.Context, key string, dial func(context.Context) (*ssh.Client, error)) (*sshConn, error) {
 	for {
-		c, wait := p.take(key)
+		c, wait := p.acquire(key)
 		if c != nil {
 			return c, nil
 		}
@@ -82,9 +82,9 @@ func (p *sshPool) get(ctx context.Context, key string, dial func(context.Context
 	return c, nil
 }
 
-// take returns a connection with room. Without one, the caller waits for the attempt of another caller, or connects
+// acquire returns a connection with room. Without one, the caller waits for the attempt of another caller, or connects
 // itself if there is none.
-func (p *sshPool) take(key string) (c *sshConn, wait <-chan struct{}) {
+func (p *sshPool) acquire(key string) (c *sshConn, wait <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.conns[key] {

@@ -16,12 +16,12 @@ import (
 	"github.com/delegate-io/dlite/task"
 )
 
-// keeper makes one daemon set what the manager wants: it has the daemon started, replaced, configured and stopped, and
+// reconciler makes one daemon set what the manager wants: it has the daemon started, replaced, configured and stopped, and
 // its tasks handed over and removed.
 //
-// Only the daemon's own state counts: the keeper asks the daemon for its tasks and corrects the difference. So a
+// Only the daemon's own state counts: the reconciler asks the daemon for its tasks and corrects the difference. So a
 // daemon that was restarted gets its tasks again.
-type keeper struct {
+type reconciler struct {
 	r      *Runner
 	remove context.CancelFunc
 	wake   chan struct{} // receives a value when there may be something to do
@@ -39,20 +39,20 @@ type keeper struct {
 	masks     *secrets.Set // hidden and taskMasks; nil when they have changed
 }
 
-func (k *keeper) id() string {
+func (k *reconciler) id() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.setName
 }
 
-func (k *keeper) setID(id string) {
+func (k *reconciler) setID(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.setName = id
 }
 
 // want sets the desired state.
-func (k *keeper) want(d *desired) {
+func (k *reconciler) want(d *desired) {
 	k.mu.Lock()
 	if d.SkipUpdate && k.wanted != nil {
 		kept := *k.wanted
@@ -61,11 +61,11 @@ func (k *keeper) want(d *desired) {
 	}
 	k.wanted = d
 	k.mu.Unlock()
-	k.poke()
+	k.wakeUp()
 }
 
 // taskIDs returns the desired tasks.
-func (k *keeper) taskIDs() []string {
+func (k *reconciler) taskIDs() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.wanted == nil {
@@ -74,15 +74,15 @@ func (k *keeper) taskIDs() []string {
 	return k.wanted.TaskIDs
 }
 
-// forgetState makes the state unknown, until the keeper has looked at a new desired state.
-func (k *keeper) forgetState() {
+// forgetState makes the state unknown, until the reconciler has looked at a new desired state.
+func (k *reconciler) forgetState() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.healthy, k.problem, k.undone = false, nil, nil
 }
 
 // push hands a task over that the manager has sent by itself, and makes it a desired one until the next Apply.
-func (k *keeper) push(ctx context.Context, t *task.Task) (string, error) {
+func (k *reconciler) push(ctx context.Context, t *task.Task) (string, error) {
 	out, set, err := k.payload(ctx, t)
 	if err != nil {
 		return out.ID, err
@@ -105,25 +105,25 @@ func (k *keeper) push(ctx context.Context, t *task.Task) (string, error) {
 	if up == nil {
 		return out.ID, errors.New("the daemon is not healthy")
 	}
-	k.hide(func() { k.taskMasks[out.ID] = set })
+	k.changeMasks(func() { k.taskMasks[out.ID] = set })
 	return out.ID, up.assign(ctx, []Task{out})
 }
 
-func (k *keeper) poke() {
+func (k *reconciler) wakeUp() {
 	select {
 	case k.wake <- struct{}{}:
 	default:
 	}
 }
 
-// sameProgram reports whether the daemon of the keeper is the one of d.
-func (k *keeper) sameProgram(d *desired) bool {
+// sameProgram reports whether the daemon of the reconciler is the one of d.
+func (k *reconciler) sameProgram(d *desired) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.wanted != nil && k.wanted.err == nil && k.typ == d.Type && k.wanted.program == d.program
 }
 
-func (k *keeper) report() task.DaemonReport {
+func (k *reconciler) report() task.DaemonReport {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	out := task.DaemonReport{ID: k.setName, Type: k.typ, Config: json.RawMessage("{}"), Healthy: k.healthy}
@@ -142,7 +142,7 @@ func (k *keeper) report() task.DaemonReport {
 }
 
 // update changes the reported state.
-func (k *keeper) update(change func()) {
+func (k *reconciler) update(change func()) {
 	before := k.report()
 	k.mu.Lock()
 	change()
@@ -153,7 +153,7 @@ func (k *keeper) update(change func()) {
 }
 
 // mask hides the known secrets. The caller holds mu.
-func (k *keeper) mask(text string) string {
+func (k *reconciler) mask(text string) string {
 	if k.masks == nil {
 		k.masks = secrets.NewSet(k.r.cfg.Masks)
 		k.masks.Include(k.hidden)
@@ -165,14 +165,14 @@ func (k *keeper) mask(text string) string {
 }
 
 // Mask hides the known secrets of the daemon set.
-func (k *keeper) Mask(text string) string {
+func (k *reconciler) Mask(text string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.mask(text)
 }
 
 // run keeps the daemon set until ctx ends.
-func (k *keeper) run(ctx context.Context) {
+func (k *reconciler) run(ctx context.Context) {
 	var g *generation
 	defer func() {
 		if g != nil {
@@ -209,7 +209,7 @@ func (k *keeper) run(ctx context.Context) {
 }
 
 // converge makes the missing changes. After an error, the caller must call it again.
-func (k *keeper) converge(ctx context.Context, g *generation, d *desired) (*generation, error) {
+func (k *reconciler) converge(ctx context.Context, g *generation, d *desired) (*generation, error) {
 	if d.err != nil { // the daemon of the last good config stays
 		k.update(func() { k.problem = d.err })
 		return g, nil
@@ -234,10 +234,10 @@ func (k *keeper) converge(ctx context.Context, g *generation, d *desired) (*gene
 	g.set(d)
 	up := g.current()
 	if up == nil {
-		return g, nil // its health wakes the keeper
+		return g, nil // its health wakes the reconciler
 	}
 	if !k.configure(ctx, g, up, d) {
-		return g, nil // the next daemon wakes the keeper
+		return g, nil // the next daemon wakes the reconciler
 	}
 	err := k.syncTasks(ctx, up, d)
 	if up.ended() { // of a daemon that has ended meanwhile
@@ -249,7 +249,7 @@ func (k *keeper) converge(ctx context.Context, g *generation, d *desired) (*gene
 
 // configure hands the settings over, if the daemon does not have them, and reports whether it has them then. A daemon that
 // refuses them is started anew.
-func (k *keeper) configure(ctx context.Context, g *generation, up *daemon, d *desired) bool {
+func (k *reconciler) configure(ctx context.Context, g *generation, up *daemon, d *desired) bool {
 	if up.settings == d.settings {
 		if !up.ended() {
 			k.update(func() { k.healthy, k.problem = true, nil })
@@ -258,7 +258,7 @@ func (k *keeper) configure(ctx context.Context, g *generation, up *daemon, d *de
 	}
 	data, set, err := k.r.resolve(ctx, k.name(), d.Config, d.Secrets, d.literal)
 	if err == nil {
-		k.hide(func() { k.hidden.Include(set) })
+		k.changeMasks(func() { k.hidden.Include(set) })
 		var c *setConfig
 		if c, err = readConfig(data); err == nil {
 			if len(c.Settings) == 0 {
@@ -279,7 +279,7 @@ func (k *keeper) configure(ctx context.Context, g *generation, up *daemon, d *de
 }
 
 // syncTasks makes the tasks of the daemon those of the daemon set.
-func (k *keeper) syncTasks(ctx context.Context, up *daemon, d *desired) error {
+func (k *reconciler) syncTasks(ctx context.Context, up *daemon, d *desired) error {
 	checking, cancel := context.WithTimeout(ctx, callTimeout)
 	has, err := up.tasks(checking)
 	cancel()
@@ -304,7 +304,7 @@ func (k *keeper) syncTasks(ctx context.Context, up *daemon, d *desired) error {
 		if err := up.remove(ctx, ids); err != nil {
 			return fmt.Errorf("remove tasks: %w", err)
 		}
-		k.hide(func() {
+		k.changeMasks(func() {
 			for _, id := range ids {
 				delete(k.taskMasks, id)
 			}
@@ -324,7 +324,7 @@ func (k *keeper) syncTasks(ctx context.Context, up *daemon, d *desired) error {
 }
 
 // assign fetches tasks and hands them over.
-func (k *keeper) assign(ctx context.Context, up *daemon, set string, ids []string) error {
+func (k *reconciler) assign(ctx context.Context, up *daemon, set string, ids []string) error {
 	k.r.mu.Lock()
 	fetch := k.r.link.fetch
 	k.r.mu.Unlock()
@@ -352,7 +352,7 @@ func (k *keeper) assign(ctx context.Context, up *daemon, set string, ids []strin
 	if len(tasks) == 0 {
 		return first
 	}
-	k.hide(func() {
+	k.changeMasks(func() {
 		for id, s := range masks {
 			k.taskMasks[id] = s
 		}
@@ -368,18 +368,18 @@ func (k *keeper) assign(ctx context.Context, up *daemon, set string, ids []strin
 	return first
 }
 
-// hide replaces the masked values.
-func (k *keeper) hide(change func()) {
+// changeMasks changes the values that are masked.
+func (k *reconciler) changeMasks(change func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	change()
 	k.masks = nil
 }
 
-func (k *keeper) name() string { return "daemon set " + k.id() }
+func (k *reconciler) name() string { return "daemon set " + k.id() }
 
 // payload returns a task in the form for the daemon, with its references to secrets resolved.
-func (k *keeper) payload(ctx context.Context, t *task.Task) (Task, *secrets.Set, error) {
+func (k *reconciler) payload(ctx context.Context, t *task.Task) (Task, *secrets.Set, error) {
 	var in struct {
 		ID     string `json:"daemon_task_id"`
 		Params Params `json:"params"`
