@@ -139,7 +139,7 @@ var mayImport = map[string][]string{
 	"manager/internal/perpetual":           {"internal/perpetual"},
 	"manager/internal/queue":               {"task", "task/stage"},
 	"manager/internal/queuelog":            {"logger", "task/stage", "internal/logheader", "internal/retryafter"},
-	"manager/internal/queuetest":           {"manager", "manager/api", "manager/internal/journal", "task", "internal/token"},
+	"manager/internal/queuetest":           {"manager", "manager/api", "manager/internal/journal", "task", "internal/perpetual", "internal/token"},
 	"manager/internal/journal":             {},
 	"manager/internal/journal/journaltest": {"manager/internal/journal"},
 	"manager/internal/livelog":             {},
