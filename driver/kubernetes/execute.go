@@ -315,8 +315,11 @@ func (r *run) addContainer(ctx context.Context, s *shape) error {
 // follow runs the step in its container, or continues to follow it.
 func (r *run) follow(ctx context.Context, begins bool) (res *driver.Result, err error) {
 	defer func() {
-		if err != nil || !res.Detached {
+		switch {
+		case err != nil:
 			r.endContainer(ctx)
+		case !res.Detached:
+			res.Release = func() { r.endContainer(ctx) } // until then its agent has the output
 		}
 	}()
 	if err := r.p.awaitAgent(ctx, r.container, r.p.d.cfg.PullTimeout, r.step.Auth != nil); err != nil {

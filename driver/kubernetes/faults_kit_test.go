@@ -76,6 +76,7 @@ func (tx *transaction) start(ctx context.Context, t *testing.T, s stage.Step, te
 	go func() {
 		defer close(r.over)
 		r.result, r.err = tx.d.Execute(ctx, tx.env, &driver.Step{Step: s}, r.out, tx.ledger)
+		r.result.End()
 	}()
 	t.Cleanup(func() { <-r.over })
 	r.await(text)

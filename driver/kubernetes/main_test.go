@@ -134,7 +134,9 @@ func (tx *transaction) execute(tb testing.TB, step stage.Step, out *drivertest.O
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
-	return tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
+	res, err := tx.d.Execute(ctx, tx.env, &driver.Step{Step: step}, out, tx.ledger)
+	res.End()
+	return res, err
 }
 
 // run executes a script, which must succeed, and returns its output.
