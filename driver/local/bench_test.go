@@ -90,6 +90,7 @@ func stageOf(b *testing.B, d *local.Driver, dir string, steps ...*driver.Step) {
 		res, err := d.Execute(b.Context(), env, step, io.Discard, l)
 		require.NoError(b, err)
 		require.Zero(b, res.ExitCode)
+		res.End()
 	}
 	left, err := d.Cleanup(b.Context(), l.resources())
 	require.NoError(b, err)
@@ -208,6 +209,7 @@ func BenchmarkHostStepAgainstForkAndExec(b *testing.B) {
 					res, err := d.Execute(b.Context(), env, step, io.Discard, l)
 					require.NoError(b, err)
 					require.Zero(b, res.ExitCode)
+					res.End()
 				},
 				func() { command(b, "sh", "-c", script) },
 				contender{"synced", func() {

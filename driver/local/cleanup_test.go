@@ -102,6 +102,7 @@ func TestHostVolumes(t *testing.T) {
 	out := newBuffer()
 	late := host("late", filepath.Join(base, "late"), true, true)
 	res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step, ExtraVolumes: []*stage.Volume{late}}, out, r.ledger)
+	res.End()
 	require.NoError(t, err)
 	require.Zero(t, res.ExitCode, out.String())
 	require.True(t, strings.HasPrefix(out.String(), r.memory), out.String())

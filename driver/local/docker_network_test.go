@@ -57,6 +57,7 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 		wg.Go(func() {
 			step := in(engine.Image, sh(fmt.Sprint("step", i), "hostname -i"))
 			res, err := r.d.Execute(t.Context(), r.env, &driver.Step{Step: step}, newBuffer(), r.ledger)
+			res.End()
 			if assert.NoError(t, err) {
 				assert.Zero(t, res.ExitCode)
 			}
@@ -70,6 +71,7 @@ func TestParallelContainerStepsShareOneNetwork(t *testing.T) {
 	other, err := newDriver(withWorkDir(r.work), withMemoryDir(r.memory))
 	require.NoError(t, err)
 	res, err := other.Execute(t.Context(), r.env, &driver.Step{Step: in(engine.Image, sh("step", "true"))}, newBuffer(), r.ledger)
+	res.End()
 	require.NoError(t, err)
 	require.Zero(t, res.ExitCode)
 	require.NoError(t, other.Close())

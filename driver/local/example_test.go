@@ -51,6 +51,7 @@ func ExampleDriver() {
 		return
 	}
 	fmt.Println(res.ExitCode, res.Outputs["NAME"])
+	res.End()
 
 	left, err := d.Cleanup(ctx, ledger.list)
 	fmt.Println(len(left), err)

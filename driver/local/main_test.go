@@ -235,6 +235,7 @@ func (r *rig) run(step stage.Step) (*driver.Result, string) {
 	out := newBuffer()
 	res, err := r.d.Execute(r.t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
 	require.NoError(r.t, err, out.String())
+	res.End()
 	return res, out.String()
 }
 

@@ -128,6 +128,7 @@ func checkOutputs(t *testing.T, cases map[string]scriptOutputs, entrypoint []str
 				}}
 				out := newBuffer()
 				res, err := r.d.Execute(t.Context(), r.env, step, out, r.ledger)
+				res.End()
 				require.NoError(t, err)
 				assert.Equal(t, c.code, res.ExitCode, out.String())
 				assert.Equal(t, c.want, res.Outputs)

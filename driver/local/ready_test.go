@@ -35,6 +35,7 @@ func (r *rig) begin(step stage.Step) *buffer {
 	r.t.Helper()
 	out := newBuffer()
 	res, err := r.d.Execute(r.t.Context(), r.env, &driver.Step{Step: step}, out, r.ledger)
+	res.End()
 	require.NoError(r.t, err, out.String())
 	require.True(r.t, res.Detached)
 	return out
