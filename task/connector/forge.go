@@ -20,9 +20,10 @@ type forge interface {
 	// user and repository return the calls that show the user, and a repository.
 	user(api *url.URL) *url.URL
 	repository(api *url.URL, name string) *url.URL
-	// who returns the name in the answer of user, and may the permissions in the answer of repository.
-	who(a *answer) string
-	may(a *answer) (read, write, known bool)
+	// userName returns the name in the answer to the call of user.
+	userName(a *answer) string
+	// canWrite reports whether the answer to the call of repository permits writing, and whether the API tells.
+	canWrite(a *answer) (write, known bool)
 }
 
 // testForge asks the API of a Git provider for the user and the permissions of the credentials.
@@ -51,11 +52,11 @@ func testForge(ctx context.Context, p *probe, f forge) *failure {
 		if bad := explainStatus(a, about); bad != nil {
 			return bad
 		}
-		who := f.who(a)
-		if who == "" { // such as the page of a sign-in with the status 200 or 203
+		name := f.userName(a)
+		if name == "" { // such as the page of a sign-in with the status 200 or 203
 			return fail(stepAuthentication, "check the token and the address of the connector", "%s does not say whose %s is; the answer may be a sign-in page", about.server, strings.TrimPrefix(credential, "the "))
 		}
-		p.report.ok(stepAuthentication, "%s accepts %s; it belongs to %s", about.server, credential, who)
+		p.report.ok(stepAuthentication, "%s accepts %s; it belongs to %s", about.server, credential, name)
 	}
 	if repo == "" {
 		return nil
@@ -67,7 +68,7 @@ func testForge(ctx context.Context, p *probe, f forge) *failure {
 	if bad := explainStatus(a, about); bad != nil {
 		return bad
 	}
-	_, write, known := f.may(a)
+	write, known := f.canWrite(a)
 	switch {
 	case p.write() && known && !write:
 		return fail(stepPermission, "give the user or the token the permission to write, or remove the option access", "%s may read the repository %s but not write to it", credential, repo)
@@ -82,43 +83,32 @@ func testForge(ctx context.Context, p *probe, f forge) *failure {
 	return nil
 }
 
-// field returns a text in a JSON object by its path.
-func field(body []byte, path ...string) string {
+// member returns a value in a JSON object by its path, or nil.
+func member(body []byte, path ...string) any {
 	var v any
 	if json.Unmarshal(body, &v) != nil {
-		return ""
+		return nil
 	}
 	for _, name := range path {
 		m, _ := v.(map[string]any)
 		v = m[name]
 	}
-	s, _ := v.(string)
+	return v
+}
+
+// field returns a text in a JSON object by its path.
+func field(body []byte, path ...string) string {
+	s, _ := member(body, path...).(string)
 	return s
 }
 
 func flag(body []byte, path ...string) (value, known bool) {
-	var v any
-	if json.Unmarshal(body, &v) != nil {
-		return false, false
-	}
-	for _, name := range path {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
-	value, known = v.(bool)
+	value, known = member(body, path...).(bool)
 	return value, known
 }
 
 func number(body []byte, path ...string) float64 {
-	var v any
-	if json.Unmarshal(body, &v) != nil {
-		return 0
-	}
-	for _, name := range path {
-		m, _ := v.(map[string]any)
-		v = m[name]
-	}
-	n, _ := v.(float64)
+	n, _ := member(body, path...).(float64)
 	return n
 }
 
@@ -138,10 +128,9 @@ func (github) authorize(r *http.Request, _, secret string, _ bool) {
 }
 func (github) user(u *url.URL) *url.URL                    { return at(u, "user") }
 func (github) repository(u *url.URL, name string) *url.URL { return at(u, "repos", name) }
-func (github) who(a *answer) string                        { return field(a.body, "login") }
-func (github) may(a *answer) (read, write, known bool) {
-	write, known = flag(a.body, "permissions", "push")
-	return true, write, known
+func (github) userName(a *answer) string                   { return field(a.body, "login") }
+func (github) canWrite(a *answer) (write, known bool) {
+	return flag(a.body, "permissions", "push")
 }
 
 type gitlab struct{}
@@ -157,11 +146,11 @@ func (gitlab) repository(u *url.URL, name string) *url.URL {
 	next.Path, next.RawPath = u.Path+"/projects/"+name, u.EscapedPath()+"/projects/"+url.PathEscape(name)
 	return &next
 }
-func (gitlab) who(a *answer) string { return field(a.body, "username") }
-func (gitlab) may(a *answer) (read, write, known bool) {
+func (gitlab) userName(a *answer) string { return field(a.body, "username") }
+func (gitlab) canWrite(a *answer) (write, known bool) {
 	const developer = 30
 	level := max(number(a.body, "permissions", "project_access", "access_level"), number(a.body, "permissions", "group_access", "access_level"))
-	return true, level >= developer, level > 0
+	return level >= developer, level > 0
 }
 
 type bitbucket struct{}
@@ -196,10 +185,10 @@ func (bitbucket) repository(u *url.URL, name string) *url.URL {
 	return at(u, "repositories", name)
 }
 
-func (bitbucket) who(a *answer) string {
+func (bitbucket) userName(a *answer) string {
 	return cmp.Or(field(a.body, "username"), field(a.body, "display_name"), a.header.Get("X-Ausername"))
 }
-func (bitbucket) may(*answer) (read, write, known bool) { return true, false, false }
+func (bitbucket) canWrite(*answer) (write, known bool) { return false, false }
 
 type gitea struct{}
 
@@ -214,10 +203,9 @@ func (gitea) authorize(r *http.Request, user, secret string, token bool) {
 }
 func (gitea) user(u *url.URL) *url.URL                    { return at(u, "user") }
 func (gitea) repository(u *url.URL, name string) *url.URL { return at(u, "repos", name) }
-func (gitea) who(a *answer) string                        { return field(a.body, "login") }
-func (gitea) may(a *answer) (read, write, known bool) {
-	write, known = flag(a.body, "permissions", "push")
-	return true, write, known
+func (gitea) userName(a *answer) string                   { return field(a.body, "login") }
+func (gitea) canWrite(a *answer) (write, known bool) {
+	return flag(a.body, "permissions", "push")
 }
 
 type azureRepos struct{}
@@ -239,10 +227,10 @@ func (azureRepos) repository(u *url.URL, name string) *url.URL {
 	return with(at(u, project, "_apis", "git", "repositories", repo), "api-version", "7.1")
 }
 
-func (azureRepos) who(a *answer) string {
+func (azureRepos) userName(a *answer) string {
 	if a.status != http.StatusOK { // 203 is a sign-in page
 		return ""
 	}
 	return cmp.Or(field(a.body, "authenticatedUser", "providerDisplayName"), field(a.body, "authenticatedUser", "customDisplayName"))
 }
-func (azureRepos) may(*answer) (read, write, known bool) { return true, false, false }
+func (azureRepos) canWrite(*answer) (write, known bool) { return false, false }
