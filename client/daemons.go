@@ -19,7 +19,7 @@ type Daemons interface {
 	// ReconcileDaemons reports the daemon sets that the delegate runs, and returns those
 	// that it must run. It makes one attempt, because the next report follows soon. If
 	// q.Wait is above zero, a manager with the extension holds the call for up to that
-	// time, until the answer differs from that of q.Since.
+	// time, until the answer differs from the answer with the cursor q.Since.
 	ReconcileDaemons(ctx context.Context, delegateID string, running []task.DaemonReport, q PollQuery) (*DaemonSets, error)
 
 	// DaemonTasks returns the tasks of daemon sets that have the ids. A task that the

@@ -4,7 +4,7 @@
 //
 //	err := d.Init(ctx, env, ledger)
 //	result, err := d.Execute(ctx, env, step, output, ledger)
-//	result.End() // after the result and the output are in safe hands
+//	result.End() // when the caller has stored the result and the output
 //	left, err := d.Cleanup(ctx, recorded) // the resources in the ledger
 //
 // Package driver/transaction makes these calls for the tasks of a manager. To

@@ -212,7 +212,7 @@ type Result struct {
 	Tests *stage.TestSummary
 	// Release removes what the driver still has of a step that has ended, such as its container. Until the call,
 	// Reattach returns the same result and output. The caller of Execute and Reattach calls it once, when it has
-	// passed both on. Cleanup does the same. Nil means that there is nothing to remove.
+	// stored both. Cleanup does the same. Nil means that there is nothing to remove.
 	Release func() `json:"-"`
 }
 

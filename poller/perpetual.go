@@ -46,8 +46,8 @@ type perpetualClient interface {
 	ReconcilePerpetual(ctx context.Context, delegateID string, r *perpetual.Report, wait time.Duration) (*perpetual.Answer, error)
 }
 
-// perpetuals runs the perpetual tasks of a session. One loop renews the lease and learns
-// of assignments, one starts runs, and one reports results.
+// perpetuals runs the perpetual tasks of a session. One loop renews the lease and
+// receives assignments, one starts runs, and one reports results.
 type perpetuals struct {
 	s      *session
 	client perpetualClient
@@ -70,7 +70,7 @@ type perpetuals struct {
 	count     uint64 // of results
 	leaving   bool   // everything is being handed back
 	lapsed    bool   // the lease has ended: everything was lost
-	learned   bool   // the loop that learns of assignments has ended
+	assigned  bool   // the loop that receives assignments has ended
 	late      uint64 // results that the manager took after their tasks were lost here
 }
 

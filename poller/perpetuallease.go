@@ -8,7 +8,7 @@ import (
 	"github.com/delegate-io/dlite/internal/perpetual"
 )
 
-// leaseLoop renews the lease and learns of assignments.
+// leaseLoop renews the lease and receives assignments.
 func (p *perpetuals) leaseLoop() {
 	pauses := newBackOff(shortestPause, longestPause)
 	cursor, failing := "", false
@@ -16,7 +16,7 @@ func (p *perpetuals) leaseLoop() {
 		p.mu.Lock()
 		p.updateLeaving()
 		if p.ending() {
-			p.learned = true
+			p.assigned = true
 			wakeUp(p.report)
 			p.mu.Unlock()
 			return

@@ -23,8 +23,8 @@ type daemonSets struct {
 }
 
 // SetDaemonSets replaces the daemon sets of all delegates, and their tasks. The ID of a
-// task is the one in TaskIDs of its daemon set; its Data is the payload for the daemon. A
-// delegate learns of the change at once, unless the server has no extensions.
+// task is the one in TaskIDs of its daemon set; its Data is the payload for the daemon. The
+// delegates receive the change at once, unless the server has no extensions.
 func (s *Server) SetDaemonSets(sets []task.DaemonSet, tasks ...*task.Task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,12 +90,8 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) {
 	}) {
 		return
 	}
-	var expired <-chan time.Time
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for waiting := wait > 0; ; {
 		s.mu.Lock()
 		sets, version, changed := s.daemons.sets, s.daemons.version+1, s.daemons.changed.wait()
@@ -103,7 +99,7 @@ func (s *Server) reconcile(w http.ResponseWriter, r *http.Request) {
 		if waiting && version == since {
 			select {
 			case <-changed:
-			case <-expired:
+			case <-timer.C:
 				waiting = false
 			case <-r.Context().Done():
 				return

@@ -22,8 +22,8 @@ type perpetualTask struct {
 
 // RunPerpetual gives a perpetual task to a delegate with a handler of the type
 // (poller.WithPerpetual), and waits for the end of a run. It returns the result of the
-// run, or the error of a failed one. Config and state may be nil. Each call is a task with
-// an id and a token of its own.
+// run, or the error of a failed one. Config and state may be nil. Each call makes a task
+// with a new id and a new token.
 func (s *Server) RunPerpetual(ctx context.Context, taskType string, config, state json.RawMessage) (*task.PerpetualResult, error) {
 	s.mu.Lock()
 	id := s.nextID("perpetual")

@@ -74,12 +74,8 @@ type listed struct {
 // the answer.
 func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok bool) {
 	wait, since := s.parseWait(r)
-	var expired <-chan time.Time
-	if wait > 0 {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		expired = timer.C
-	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for waiting := wait > 0; ; {
 		s.mu.Lock()
 		d := s.delegates[arrivalOf(r).delegateID]
@@ -98,7 +94,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request) (p pending, ok boo
 		}
 		select {
 		case <-moved:
-		case <-expired:
+		case <-timer.C:
 			waiting = false
 		case <-r.Context().Done():
 			return p, false

@@ -52,7 +52,7 @@ func TestAStepWithoutALogServiceUsesTheOneOfTheInit(t *testing.T) {
 	assert.Equal(t, []string{"none http://init", "empty http://init", "own http://step", "later http://init"}, urls)
 }
 
-// Rule T4: a late step of a transaction that a restart has ended learns the reason.
+// Rule T4: if a restart has ended a transaction, the answer to a late step has the reason.
 func TestALateStepLearnsOfTheRestart(t *testing.T) {
 	t.Parallel()
 	l := newLife(t)

@@ -70,7 +70,7 @@ func TestAnInterruptedMachineIsReplaced(t *testing.T) {
 	})
 }
 
-// What the agent reports is shown, and bounded: its machine may belong to a hostile stage.
+// The driver shows the notice of an agent, and bounds it: a hostile stage may control the machine.
 func TestAHostileNoticeIsBounded(t *testing.T) {
 	t.Parallel()
 	err := interrupted(&agent.Interruption{Action: "x\n" + strings.Repeat("y", 1000)})

@@ -154,7 +154,7 @@ func (c *Cluster) configure() error {
 	if err := a.signing(); err != nil {
 		return err
 	}
-	// The API server shows extension servers a certificate of another authority than that of users.
+	// The API server identifies itself to extension servers with a certificate of a separate authority.
 	if err := os.Mkdir(c.path("pki", "front"), 0o755); err != nil {
 		return err
 	}

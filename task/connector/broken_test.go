@@ -177,7 +177,7 @@ func TestTheProxyIsAPartOfTheTest(t *testing.T) {
 	assert.Contains(t, s.Message, "the name of the proxy, nosuch.invalid, cannot be resolved")
 }
 
-// A server that repeats what it got learns nothing, and shows nothing (rules S3, G3).
+// A server that repeats the credentials of a request does not reveal them in the result (rules S3, G3).
 func TestAServerThatEchoesCredentialsShowsNone(t *testing.T) {
 	t.Parallel()
 	s := serveHTTP(t, func(w http.ResponseWriter, r *http.Request) {

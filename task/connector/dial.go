@@ -25,7 +25,7 @@ var metadataAddresses = []netip.Addr{
 	netip.MustParseAddr("192.0.0.192"),
 }
 
-// isMetadata reports whether an address is link-local, or that of a metadata service.
+// isMetadata reports whether an address is link-local or belongs to a metadata service.
 func isMetadata(a netip.Addr) bool {
 	a = a.Unmap().WithZone("")
 	if a.IsLinkLocalUnicast() || a.IsLinkLocalMulticast() {

@@ -32,9 +32,14 @@ func (startedSupervisor) Record(_ context.Context, r driver.Resource) error {
 	return nil
 }
 
+// configOf returns the configuration of a driver with all directories in one.
+func configOf(dir string) Config {
+	return Config{WorkDir: filepath.Join(dir, "work"), MemoryDir: filepath.Join(dir, "work"), Hidden: []string{filepath.Join(dir, "ledger")}}
+}
+
 // playDelegate starts a step that does not end by itself.
 func playDelegate(dir string) error {
-	d, err := New(Config{WorkDir: filepath.Join(dir, "work"), MemoryDir: filepath.Join(dir, "work"), Hidden: []string{filepath.Join(dir, "ledger")}})
+	d, err := New(configOf(dir))
 	if err != nil {
 		return err
 	}

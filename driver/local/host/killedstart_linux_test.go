@@ -31,7 +31,7 @@ func say(text string) *driver.Step {
 // newHost returns a driver that separates steps, with a transaction.
 func newHost(t *testing.T, dir string) *Driver {
 	t.Helper()
-	d, err := New(Config{WorkDir: filepath.Join(dir, "work"), MemoryDir: filepath.Join(dir, "work"), Hidden: []string{filepath.Join(dir, "ledger")}})
+	d, err := New(configOf(dir))
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, d.Close()) })
 	if d.supervision == nil {

@@ -48,7 +48,7 @@ func TestTheToolsOfALog(t *testing.T) {
 	assert.Contains(t, whole, "price_test.go:31")
 }
 
-// What a page has opened ends with its view: a page that is open for a day has as many parts as a new one.
+// The end of a view removes its nodes and listeners: after a day, a page has as many as a new one.
 func TestAPageThatIsUsedForLongDoesNotGrow(t *testing.T) {
 	p, run := failedCell(t)
 	p.expect("/api/upgrade") // the answer is 404 without an update

@@ -121,7 +121,7 @@ func next(t *testing.T, all <-chan string, want string) (before []string) {
 	}
 }
 
-// Rule G4: systemd learns that the program is ready after its registration, that it lives, and that it drains.
+// Rule G4: the program reports to systemd that it is ready after its registration, that it lives, and that it drains.
 func TestSystemdLearnsTheState(t *testing.T) {
 	t.Parallel()
 	socket, all := messages(t)

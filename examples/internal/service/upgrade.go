@@ -59,8 +59,8 @@ func withPeer(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, peerKey{}, c)
 }
 
-// serveUpgrade answers an Upgrade of root. The socket admits the user of the program too, who may be the user of its steps: they
-// must not choose the version of the delegate.
+// serveUpgrade answers an Upgrade of root. The user of the program can connect to the socket too, and steps may run as this user:
+// steps must not choose the version of the delegate.
 func (h *Host) serveUpgrade(w http.ResponseWriter, r *http.Request) {
 	var u Upgrade
 	var a Upgraded

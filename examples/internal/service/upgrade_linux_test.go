@@ -15,7 +15,7 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-// Rule G4: root has the running process upgrade itself, and learns why it cannot.
+// Rule G4: the command of root makes the running process upgrade itself, or prints why it cannot.
 func TestTheRunningProcessUpgradesItself(t *testing.T) {
 	t.Parallel()
 	socket := filepath.Join(shortDir(t), "status.sock")

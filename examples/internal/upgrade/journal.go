@@ -55,8 +55,8 @@ func (j *Journal) bound() time.Duration { return time.Duration(j.BoundMS) * time
 // place is the place of a program and the names beside it.
 type place struct {
 	program string
-	// fixed is the running program, if it is at another place, which this process may not write: that of a service. It
-	// starts the program in the place.
+	// fixed is the program of a service, in a directory that this process must not write to. It starts the program in
+	// the place. Without a service it is empty.
 	fixed string
 }
 

@@ -21,7 +21,7 @@ const (
 	maxSums      = 1 << 20
 	maxArchive   = 512 << 20
 
-	// fetchTimeout limits the time of each small file, archiveTimeout that of the archive.
+	// fetchTimeout limits the download of each small file, archiveTimeout the download of the archive.
 	fetchTimeout   = time.Minute
 	archiveTimeout = 30 * time.Minute
 	maxRedirects   = 5

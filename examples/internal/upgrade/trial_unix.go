@@ -32,7 +32,7 @@ const (
 )
 
 // try starts the staged program with the arguments of this process, and returns nil when it has registered and has
-// ended. The two are connected by a pair of sockets: when one of them dies, the other learns it.
+// ended. A pair of sockets connects the two processes: each notices the end of the other.
 func (p place) try(j *Journal) error {
 	if err := p.verifyStaged(j); err != nil {
 		return err

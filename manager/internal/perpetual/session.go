@@ -33,7 +33,7 @@ func (n *session) wake() {
 	}
 }
 
-// change makes the holder of a task learn of a change.
+// change announces a changed task to its holder.
 func (s *Set) change(t *Task) {
 	if t.holder != nil {
 		t.Seq = s.number()
