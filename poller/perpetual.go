@@ -57,21 +57,21 @@ type perpetuals struct {
 	report chan struct{} // for the loop that reports
 	runs   sync.WaitGroup
 
-	mu        sync.Mutex
-	tasks     map[string]*perpetualTask
-	due       dueTasks
-	running   int
-	lease     time.Duration // 0 before the first answer
-	leaseEnd  time.Time     // when runs must stop
-	fresh     bool          // the next call asks for everything
-	interrupt context.CancelFunc
-	results   []*pendingResult // in their order
-	released  []perpetual.Claim
-	count     uint64 // of results
-	leaving   bool   // everything is being handed back
-	lapsed    bool   // the lease has ended: everything was lost
-	assigned  bool   // the loop that receives assignments has ended
-	late      uint64 // results that the manager took after their tasks were lost here
+	mu             sync.Mutex
+	tasks          map[string]*perpetualTask
+	due            dueTasks
+	running        int
+	lease          time.Duration // 0 before the first answer
+	leaseEnd       time.Time     // when runs must stop
+	fresh          bool          // the next call asks for everything
+	interrupt      context.CancelFunc
+	results        []*pendingResult // in their order
+	released       []perpetual.Claim
+	count          uint64 // of results
+	leaving        bool   // everything is being handed back
+	lapsed         bool   // the lease has ended: everything was lost
+	leaseLoopEnded bool   // no assignments will follow
+	late           uint64 // results that the manager took after their tasks were lost here
 }
 
 // perpetualTask is a task that this delegate has, or whose run has not returned yet.

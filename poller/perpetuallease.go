@@ -16,7 +16,7 @@ func (p *perpetuals) leaseLoop() {
 		p.mu.Lock()
 		p.updateLeaving()
 		if p.ending() {
-			p.assigned = true
+			p.leaseLoopEnded = true
 			wakeUp(p.report)
 			p.mu.Unlock()
 			return

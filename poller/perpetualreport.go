@@ -53,7 +53,7 @@ func (p *perpetuals) untilReport() (time.Duration, bool) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	ending := p.ending()
-	if ending && p.assigned && p.running == 0 && len(p.results) == 0 && len(p.released) == 0 {
+	if ending && p.leaseLoopEnded && p.running == 0 && len(p.results) == 0 && len(p.released) == 0 {
 		return 0, true
 	}
 	if ending && p.running == 0 && now.After(p.leaseEnd) {
