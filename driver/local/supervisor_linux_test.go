@@ -2,14 +2,18 @@ package local_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"os/exec"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/driver"
+	"github.com/delegate-io/dlite/internal/process"
 )
 
 // supervisors returns a function that lists the records of supervisors in their order, also those that a
@@ -113,4 +117,36 @@ func TestACleanupSaysThatAProcessMayHaveSurvived(t *testing.T) {
 	}
 	require.Len(t, remarks(), 1)
 	require.Contains(t, remarks()[0], "processes of host steps may have survived")
+}
+
+// The end of a supervisor ends all processes of its steps. So a cleanup does not search the machine for them: a
+// process outside of the supervisor continues, although it carries the marker of a step.
+func TestACleanupWithASupervisorSearchesNoOtherProcesses(t *testing.T) {
+	t.Parallel()
+	for name, killed := range map[string]bool{"the supervisor runs": false, "the supervisor was killed": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, separated(), withGrace(time.Minute))
+			r.init()
+			r.run(sh("step", "true"))
+			steps, supervisors := r.ledger.ofKind("process"), r.ledger.ofKind("supervisor")
+			require.Len(t, steps, 1)
+			require.Len(t, supervisors, 1)
+			marked := exec.CommandContext(t.Context(), "cat")
+			marked.Env = []string{process.MarkerVariable + "=" + steps[0].ID}
+			in, err := marked.StdinPipe()
+			require.NoError(t, err)
+			require.NoError(t, marked.Start())
+			if killed {
+				var record process.Record
+				require.NoError(t, json.Unmarshal(supervisors[0].Data, &record))
+				require.NoError(t, record.Destroy(t.Context().Done()))
+			}
+			left, err := r.d.Cleanup(t.Context(), r.ledger.resources())
+			require.NoError(t, err)
+			require.Empty(t, left)
+			require.NoError(t, in.Close())
+			require.NoError(t, marked.Wait(), "the cleanup has ended a process that is not in the supervisor")
+		})
+	}
 }

@@ -43,6 +43,9 @@ func (c *cleanup) Terminate(ctx context.Context, byKind map[string][]driver.Reso
 			}
 			continue
 		}
+		if _, ended := c.d.ended.Load(r.ID); ended {
+			continue
+		}
 		if record, err := readRecord(r); err == nil {
 			groups.Add(r.ID, record, steps.IsOurs)
 		}
