@@ -200,6 +200,7 @@ func (g *Group) Join(ctx context.Context, cmd *exec.Cmd) (*Group, error) {
 // wait follows the first process to its end.
 func (g *Group) wait() {
 	if g.opts.Background {
+		g.await()
 		_ = g.cmd.Wait()
 		close(g.reaped)
 		close(g.exited)
