@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"aead.dev/minisign"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/mod/semver"
 )
 
@@ -34,6 +35,7 @@ type release struct {
 	address   string               // where the formulas download them
 	key       *minisign.PrivateKey // nil: not signed
 	log       io.Writer
+	indexes   map[string]v1.ImageIndex // the images of each program, for all platforms so far
 }
 
 func allCommand(ctx context.Context, c *command, args []string) error {
@@ -113,6 +115,9 @@ func (r *release) make(ctx context.Context) error {
 		if err := os.RemoveAll(built); err != nil {
 			return err
 		}
+	}
+	if err := r.writeIndexes(dir, scratch); err != nil {
+		return err
 	}
 	for _, p := range r.programs {
 		if err := r.writeFormula(dir, p); err != nil {

@@ -24,22 +24,26 @@ func writeTarGz(file string, members []member, date time.Time) error {
 		if err != nil {
 			return err
 		}
-		archive := tar.NewWriter(packed)
-		for _, m := range members {
-			text, err := os.ReadFile(m.path)
-			if err != nil {
-				return err
-			}
-			header := &tar.Header{Name: m.name, Mode: m.mode, Size: int64(len(text)), ModTime: date, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
-			if err := archive.WriteHeader(header); err != nil {
-				return err
-			}
-			if _, err := archive.Write(text); err != nil {
-				return err
-			}
-		}
-		return errors.Join(archive.Close(), packed.Close())
+		return errors.Join(writeTar(packed, members, date), packed.Close())
 	})
+}
+
+func writeTar(w io.Writer, members []member, date time.Time) error {
+	archive := tar.NewWriter(w)
+	for _, m := range members {
+		text, err := os.ReadFile(m.path)
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: m.name, Mode: m.mode, Size: int64(len(text)), ModTime: date, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR}
+		if err := archive.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := archive.Write(text); err != nil {
+			return err
+		}
+	}
+	return archive.Close()
 }
 
 // writeZip writes an archive that depends on the members and the date alone.

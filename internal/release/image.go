@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
@@ -40,36 +41,42 @@ var images = map[string]imageOf{
 	"agent":    {},
 }
 
+// imageBase returns the begin of the names of the files with the image of a program.
+func imageBase(program, version string) string { return "dlite-" + program + "-image_" + version }
+
 // imageTag returns the name of an image with its tag, such as dlite-delegate:1.2.3.
 func imageTag(program, version string) string {
 	return "dlite-" + program + ":" + strings.TrimPrefix(version, "v")
 }
 
-// writeImage writes an image that "docker load" reads: the executable, the certificates of public authorities, and
-// empty directories. It has no shell and no package.
-func (r *release) writeImage(file, executable string, p program, on platform) error {
+// image returns an image: the executable, the certificates of public authorities, and empty directories. It has no
+// shell and no package.
+func (r *release) image(executable string, p program, on platform) (v1.Image, error) {
 	what := images[p.name]
 	base, err := r.layer(r.baseFiles(what))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	text, err := os.ReadFile(executable)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	top, err := r.layer([]entry{{header: tar.Header{Name: p.name, Mode: 0o755}, text: text}})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	image, err := mutate.ConfigFile(empty.Image, r.imageConfig(what, p, on))
+	blank := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err := mutate.ConfigFile(blank, r.imageConfig(what, p, on))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if image, err = mutate.Append(image,
+	return mutate.Append(image,
 		mutate.Addendum{Layer: base, History: r.history("certificates and directories")},
-		mutate.Addendum{Layer: top, History: r.history(p.name)}); err != nil {
-		return err
-	}
+		mutate.Addendum{Layer: top, History: r.history(p.name)})
+}
+
+// writeImage writes an image that "docker load" reads.
+func (r *release) writeImage(file string, image v1.Image, p program) error {
 	tag, err := name.NewTag(imageTag(p.name, r.version))
 	if err != nil {
 		return err
@@ -158,7 +165,7 @@ func (r *release) layer(entries []entry) (v1.Layer, error) {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(raw.Bytes())), nil },
-		tarball.WithCompressedCaching)
+		tarball.WithCompressedCaching, tarball.WithMediaType(types.OCILayer))
 }
 
 // writeImages writes the images of the programs that have one into a directory.
@@ -167,8 +174,15 @@ func (r *release) writeImages(dir, built string, on platform) (err error) {
 		return nil
 	}
 	for _, p := range withImage(r.programs) {
-		file := filepath.Join(dir, "dlite-"+p.name+"-image_"+r.version+"_"+on.os+"_"+on.arch+".tar")
-		err = errors.Join(err, r.writeImage(file, filepath.Join(built, p.name), p, on))
+		image, imageErr := r.image(filepath.Join(built, p.name), p, on)
+		if imageErr == nil {
+			file := filepath.Join(dir, imageBase(p.name, r.version)+"_"+on.os+"_"+on.arch+".tar")
+			imageErr = r.writeImage(file, image, p)
+		}
+		if imageErr == nil {
+			r.addToIndex(image, p, on)
+		}
+		err = errors.Join(err, imageErr)
 	}
 	return err
 }

@@ -164,7 +164,7 @@ func checkNames(t *testing.T, files map[string][]byte) {
 	for _, name := range []string{
 		"SHA256SUMS", "SHA256SUMS.minisig", "dlite-9.8.7.tgz", "dlite-agent.rb", "dlite-delegate.rb",
 		"dlite-agent-9.8.7-1.x86_64.rpm", "dlite-agent_9.8.7_amd64.deb", "dlite-delegate-9.8.7-1.x86_64.rpm", "dlite-delegate_9.8.7_amd64.deb",
-		"dlite-agent-image_v9.8.7_linux_amd64.tar", "dlite-agent_v9.8.7_linux_amd64.tar.gz", "dlite-agent_v9.8.7_linux_amd64.cdx.json",
+		"dlite-agent-image_v9.8.7_linux_amd64.tar", "dlite-agent-image_v9.8.7.oci.tar", "dlite-delegate-image_v9.8.7.oci.tar", "dlite-agent_v9.8.7_linux_amd64.tar.gz", "dlite-agent_v9.8.7_linux_amd64.cdx.json",
 		"dlite-delegate-image_v9.8.7_linux_amd64.tar", "dlite-delegate_v9.8.7_linux_amd64.tar.gz", "dlite-delegate_v9.8.7_linux_amd64.cdx.json",
 	} {
 		want = append(want, testVersion+"/"+name)
