@@ -58,7 +58,7 @@
 //	GET  /api/schedules/{id}          -> Schedule
 //	DELETE /api/schedules/{id}
 //	POST /api/schedules/{id}/trigger  -> 202 {"id": of the stage or task}
-//	GET  /api/upgrade                 -> Upgrade
+//	GET  /api/upgrade                 -> Upgrade; without one, its version is empty
 //	PUT  /api/upgrade                 Upgrade -> Upgrade
 //	DELETE /api/upgrade
 //	GET  /api/connectors              -> {"connectors":[Connector]}

@@ -83,6 +83,9 @@ func (m *Manager) showUpgrade(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	u, err := m.Upgrade(account(r))
+	if errors.Is(err, ErrNotFound) {
+		err = nil // an answer without a version: a page that asks again and again must not log failures
+	}
 	reply(w, u, err)
 }
 

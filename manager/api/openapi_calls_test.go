@@ -75,7 +75,7 @@ var operations = []operation{
 	{tag: "manager", method: "GET", path: "/api/schedules/{id}", id: "showSchedule", summary: "Show a schedule.", status: 200, answer: Schedule{}, errors: []int{404}},
 	{tag: "manager", method: "DELETE", path: "/api/schedules/{id}", id: "deleteSchedule", summary: "Remove a schedule.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "POST", path: "/api/schedules/{id}/trigger", id: "triggerSchedule", summary: "Submit the stage or task of a schedule now.", status: 202, answer: triggered{}, errors: []int{404}},
-	{tag: "manager", method: "GET", path: "/api/upgrade", id: "showUpgrade", summary: "Show the update of the delegates.", status: 200, answer: Upgrade{}, errors: []int{404}},
+	{tag: "manager", method: "GET", path: "/api/upgrade", id: "showUpgrade", summary: "Show the update of the delegates. Without one, the version in the answer is empty.", status: 200, answer: Upgrade{}},
 	{tag: "manager", method: "PUT", path: "/api/upgrade", id: "setUpgrade", summary: "Begin, change or continue the update of the delegates.", body: Upgrade{}, status: 200, answer: Upgrade{}, errors: []int{413}},
 	{tag: "manager", method: "DELETE", path: "/api/upgrade", id: "deleteUpgrade", summary: "End the update of the delegates.", status: 204, errors: []int{404}},
 	{tag: "manager", method: "GET", path: "/api/connectors", id: "listConnectors", summary: "List the connectors.", status: 200, answer: connectorList{}},

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -52,7 +53,11 @@ type UpgradeDelegate struct {
 
 // Upgrade returns the update of the account's delegates. If there is none, it fails with a status of 404.
 func (c *Client) Upgrade(ctx context.Context) (Upgrade, error) {
-	return fetch[Upgrade](ctx, c, get("api", "upgrade"))
+	u, err := fetch[Upgrade](ctx, c, get("api", "upgrade"))
+	if err == nil && u.Version == "" {
+		err = &Error{Status: http.StatusNotFound, Message: "there is no update of the delegates"}
+	}
+	return u, err
 }
 
 // SetUpgrade begins an update, changes it, or continues a stopped one: its failures are forgotten. Delegates that are away

@@ -71,12 +71,8 @@ export function connectors(ctx) {
 export function upgrades(ctx) {
   const w = t.upgrades;
   const load = async () => {
-    try {
-      return [await get('api/upgrade')];
-    } catch (err) {
-      if (err.status === 404) return [];
-      throw err;
-    }
+    const u = await get('api/upgrade');
+    return u.version ? [u] : [];
   };
   const who = (/** @type {any[]|undefined} */ all) => (all || []).map(d => h('div', {}, d.name || d.id, sub(`${d.from} → ${d.to}`, ' · ', time(d.at)), problem(d.reason)));
   return listing(ctx, 'upgrades', [w.version, w.progress, w.away, w.failed, w.versions, ''], load, (u, refresh, result) => {
