@@ -138,6 +138,11 @@ func newOwner() string {
 
 // wait waits for a message of a topic.
 func (s *Service) wait(ctx context.Context, topic string, woken <-chan struct{}) {
+	select {
+	case <-woken: // the busy service need not ask when a message is due
+		return
+	default:
+	}
 	pause := poll
 	if next, err := s.store.Next(ctx, topic); err == nil && !next.IsZero() {
 		pause = min(poll, max(0, time.Until(next)))

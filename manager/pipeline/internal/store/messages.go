@@ -104,6 +104,8 @@ func (tx *Tx) send(messages []Message) error {
 		case owner != "" && ready > 0:
 			m.ID, m.owner, m.Tries = id, owner, 1
 			tx.taken = append(tx.taken, m)
+		case ready == 0 && owner != "": // the process that ends its lane's earlier message also looks for it
+			tx.due[m.Topic] = true
 		case ready == 0:
 			tx.sent[m.Topic] = true
 		case ready < millis(now.Add(soon)): // other processes look for due messages in any case
