@@ -3,6 +3,7 @@ module github.com/delegate-io/dlite/internal/endtoend
 go 1.26.0
 
 require (
+	aead.dev/minisign v0.3.0
 	github.com/delegate-io/dlite v0.0.0
 	github.com/delegate-io/dlite/driver/kubernetes v0.0.0
 	github.com/delegate-io/dlite/manager v0.0.0

@@ -3,11 +3,14 @@ package endtoend_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -24,44 +27,95 @@ import (
 // longRunVariable is the environment variable for the number of stages of the long run.
 const longRunVariable = "DLITE_TEST_LONG_RUN"
 
-const (
-	longRunRounds    = 10
-	longRunPerpetual = 50 // perpetual tasks, which run once a second each, also after the kill of their delegate
-)
-
 // use contains the resources that a program occupies.
 type use struct {
-	memory, descriptors, threads int
-	disk                         int64
+	memory      int // resident
+	heap        int // live after the last garbage collection
+	descriptors int
+	goroutines  int
+	disk        int
 }
 
-func useOf(t *testing.T, pid int, dirs ...string) (u use) {
+// useOf measures a program. Its metrics are at an address.
+func (s *rig) useOf(ctx context.Context, t *testing.T, pid int, metrics string, dirs ...string) (u use) {
 	t.Helper()
 	u.memory = residentMemory(t, pid)
 	descriptors, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	require.NoError(t, err)
-	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	require.NoError(t, err)
-	u.descriptors, u.threads = len(descriptors), len(threads)
+	u.descriptors = len(descriptors)
 	for _, dir := range dirs {
-		u.disk += sizeOfFiles(t, dir, "")
+		u.disk += int(sizeOfFiles(t, dir, ""))
 	}
+	text := ""
+	for text == "" && ctx.Err() == nil { // the program may have started a moment ago
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metrics+"/metrics", nil)
+		require.NoError(t, err)
+		res, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+		if err != nil {
+			continue
+		}
+		b, err := io.ReadAll(res.Body)
+		require.NoError(t, errors.Join(err, res.Body.Close()))
+		text = string(b)
+	}
+	value := func(name string) int {
+		_, rest, found := strings.Cut(text, "\n"+name+" ")
+		require.True(t, found, "%s has no metric %s", metrics, name)
+		line, _, _ := strings.Cut(rest, "\n")
+		v, err := strconv.ParseFloat(line, 64)
+		require.NoError(t, err)
+		return int(v)
+	}
+	// The next collection begins when the heap has twice the size that was live after the last one.
+	u.heap, u.goroutines = value("go_memstats_next_gc_bytes")/2, value("go_goroutines")
 	return u
 }
 
-// most returns the larger of each number.
-func (u use) most(v use) use {
-	return use{max(u.memory, v.memory), max(u.descriptors, v.descriptors), max(u.threads, v.threads), max(u.disk, v.disk)}
-}
-
 func (u use) String() string {
-	return fmt.Sprintf("%d MiB of memory, %d descriptors, %d threads, %d KiB of files", u.memory>>20, u.descriptors, u.threads, u.disk>>10)
+	return fmt.Sprintf("%d MiB of memory, %d KiB of live heap, %d descriptors, %d goroutines, %d KiB of files",
+		u.memory>>20, u.heap>>10, u.descriptors, u.goroutines, u.disk>>10)
 }
 
-// The programs run for long without growth: stages and perpetual tasks, while the log is rotated, the
-// certificate of the manager is renewed, and both programs stop to answer for a while. Before the
-// first measurement both are killed once. The retention limits of the manager are small, so that a long
-// run reaches them.
+// median returns the median of each number.
+func median(all []use) (m use) {
+	of := func(number func(use) int) int {
+		var numbers []int
+		for _, u := range all {
+			numbers = append(numbers, number(u))
+		}
+		slices.Sort(numbers)
+		return numbers[len(numbers)/2]
+	}
+	return use{
+		memory: of(func(u use) int { return u.memory }), heap: of(func(u use) int { return u.heap }),
+		descriptors: of(func(u use) int { return u.descriptors }), goroutines: of(func(u use) int { return u.goroutines }),
+		disk: of(func(u use) int { return u.disk }),
+	}
+}
+
+// year is a year of events in fast forward. A round is a week in it.
+type year struct {
+	*rig
+	t                 *testing.T
+	manager, delegate *mortal
+	ca                *privateCA
+	releases          *releases
+	counts            map[string]int
+	rotated           map[string]bool // the names of rotated log files
+	rounds, perRound  int
+	perpetual         int
+	interval          time.Duration
+	log               string // directory with the log of the delegate
+	metrics           [2]string
+}
+
+// outage is how long a program or the network is away.
+const outage = 2 * time.Second
+
+// The programs run for long without growth: stages and perpetual tasks, while the log is rotated, the certificate of
+// the manager is renewed, the delegate is upgraded, both programs stop to answer for a while, and the network between them
+// fails. Both are killed once, at the start. The retention limits of the manager are small, so that a long run reaches
+// them.
 func TestALongRunDoesNotGrow(t *testing.T) {
 	stages := 200
 	if text := os.Getenv(longRunVariable); text != "" {
@@ -69,77 +123,182 @@ func TestALongRunDoesNotGrow(t *testing.T) {
 		stages, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	ca := newPrivateCA(t)
-	s := newRig(t, rigConfig{cert: ca.cert, key: ca.key, roots: ca.roots, directLogs: true, mortal: true, settings: []string{
-		"TRUSTED_STEPS=true", "MAX_STAGES=8", "CERTS_DIR=" + ca.dir,
-		"LOG_LEVEL=debug", "LOG_ENABLE_FILE_LOGGING=true", "LOG_FILE=" + filepath.Join(t.TempDir(), "delegate.log"), "LOG_MAX_SIZE_MB=1", "LOG_MAX_BACKUPS=1",
-	}})
-	s.serve = append(s.serve, "--max-finished", "200", "--pipelines-max-bytes", "100000")
-	m, d := s.mortals(t)
-	defer m.stop()
-	defer d.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(stages)*time.Second+5*time.Minute)
+	// 100,000 stages are 50 rounds and 500 perpetual tasks. The load of perpetual tasks does not depend on their number.
+	y := &year{t: t, ca: newPrivateCA(t), releases: newReleases(t), counts: map[string]int{}, rotated: map[string]bool{}, log: t.TempDir()}
+	y.rounds = min(max(stages/400, 10), 50)
+	y.perRound = stages / y.rounds
+	y.perpetual = min(max(stages/200, 50), 500)
+	y.interval = time.Duration(y.perpetual/50) * time.Second
+	for i := range y.metrics {
+		y.metrics[i] = "127.0.0.1:" + freePort(t)
+	}
+	y.rig = newRig(t, rigConfig{cert: y.ca.cert, key: y.ca.key, roots: y.ca.roots, mortal: true, cable: true, release: firstRelease, settings: append(y.releases.settings(),
+		"TRUSTED_STEPS=true", "MAX_STAGES=8", "CERTS_DIR="+y.ca.dir, "HTTP_BIND="+y.metrics[1],
+		"LOG_LEVEL=debug", "LOG_ENABLE_FILE_LOGGING=true", "LOG_FILE="+filepath.Join(y.log, "delegate.log"), "LOG_MAX_SIZE_MB=1", "LOG_MAX_BACKUPS=1",
+	)})
+	var err error
+	y.releases.program, err = os.ReadFile(filepath.Join(y.dir, "delegate"))
+	require.NoError(t, err)
+	y.serve = append(y.serve, "--max-finished", "200", "--pipelines-max-bytes", "100000", "--http-bind", y.metrics[0])
+	y.manager, y.delegate = y.mortals(t)
+	defer y.manager.stop()
+	defer y.delegate.stop()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(stages)*time.Second+10*time.Minute)
 	defer cancel()
+	registry := y.startPerpetual(ctx)
+	defer registry.Close()
 
+	begun := time.Now()
+	var weeks [2][]use // of the manager and of the delegate
+	for round := range y.rounds {
+		if deadline, ok := t.Deadline(); ok && round > 4 && time.Until(deadline) < 2*time.Minute {
+			t.Errorf("only %d of %d stages have run in this time: set -timeout", y.counts["stages"], stages)
+			break
+		}
+		y.week(ctx, round)
+		now := [2]use{
+			y.useOf(ctx, t, y.manager.cmd.Process.Pid, y.metrics[0], filepath.Join(y.dir, "data")),
+			y.useOf(ctx, t, y.delegate.cmd.Process.Pid, y.metrics[1], filepath.Join(y.dir, "work"), filepath.Join(y.dir, "ledger")),
+		}
+		// Complete logs stay until their room is needed.
+		logs := int(sizeOfFiles(t, filepath.Join(y.dir, "data", "logs"), ""))
+		now[0].disk -= logs
+		y.counts["KiB of logs of steps"] = logs >> 10
+		for i, u := range now {
+			weeks[i] = append(weeks[i], u)
+		}
+		t.Logf("after %d stages, %s: the manager has %s; the delegate has %s", y.counts["stages"], time.Since(begun).Round(time.Second), now[0], now[1])
+	}
+	delegate := y.checkPerpetual(ctx, time.Since(begun))
+	t.Logf("%d perpetual tasks at %s; counts: %v", y.perpetual, delegate, y.counts)
+
+	long := stages >= 20_000 // the limits are reached, and the heap has its size
+	for i, name := range []string{"the manager", "the delegate"} {
+		quarter := (len(weeks[i]) + 3) / 4
+		first, last := median(weeks[i][2:2+quarter]), median(weeks[i][len(weeks[i])-quarter:])
+		t.Logf("%s, median of the first quarter: %s; of the last: %s", name, first, last)
+		flat := func(what string, first, last, room int) {
+			assert.LessOrEqual(t, last, first+first/10+room, "%s of %s", what, name)
+		}
+		noise := 16 // what a stage that ends late, or a connection of the test, occupies
+		if !long {
+			noise += y.perpetual
+		}
+		flat("descriptors", first.descriptors, last.descriptors, noise)
+		flat("goroutines", first.goroutines, last.goroutines, 4*noise)
+		if long {
+			flat("memory", first.memory, last.memory, 0)
+			flat("live heap", first.heap, last.heap, 0)
+			flat("files", first.disk, last.disk, 64<<10)
+		}
+	}
+	assert.Less(t, sizeOfFiles(t, y.log, ""), int64(3<<20), "the delegate keeps a log file and a rotated one")
+}
+
+// startPerpetual creates the perpetual tasks, which watch a registry.
+func (y *year) startPerpetual(ctx context.Context) *httptest.Server {
+	y.t.Helper()
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/tags/list") {
 			_, _ = fmt.Fprintf(w, `{"name":"app","tags":["v1"]}`)
 		}
 	}))
-	defer registry.Close()
-	for i := range longRunPerpetual {
-		config, err := json.Marshal(map[string]any{"repository": strings.TrimPrefix(registry.URL, "http://") + "/app", "insecure": true, "tags": []string{"v*"}})
-		require.NoError(t, err)
-		s.setPerpetual(ctx, t, &api.PerpetualTask{ID: fmt.Sprint("watch-", i), Type: "source/registry", Config: config, IntervalMS: 1000})
+	config, err := json.Marshal(map[string]any{"repository": strings.TrimPrefix(registry.URL, "http://") + "/app", "insecure": true, "tags": []string{"v*"}})
+	require.NoError(y.t, err)
+	for i := range y.perpetual {
+		y.setPerpetual(ctx, y.t, &api.PerpetualTask{ID: fmt.Sprint("watch-", i), Type: "source/registry", Config: config, IntervalMS: y.interval.Milliseconds()})
 	}
+	return registry
+}
 
-	incidents := []func(){
-		m.restart, d.restart,
-		func() { ca.issue(t) },
-		func() { m.pause(2 * time.Second) },
-		func() { d.pause(2 * time.Second) },
+// checkPerpetual checks that each perpetual task has run in the time. It returns the delegate.
+func (y *year) checkPerpetual(ctx context.Context, within time.Duration) (delegate string) {
+	y.t.Helper()
+	// Outages, restarts and the lease of the killed delegate, which is longer than a short run, take their time.
+	least := max(1, uint64(within/y.interval/4))
+	if y.perRound < 100 {
+		least = 1
 	}
-	var halves [2][2]use // the most that each program has in each half
-	for round := range longRunRounds {
-		var all errgroup.Group
-		all.SetLimit(8)
-		incident := round
-		if round >= 2 {
-			incident = 2 + round%3
-		}
-		for i := range stages / longRunRounds {
-			if i == stages/longRunRounds/2 {
-				incidents[incident]()
-			}
-			all.Go(func() error { return s.stageToItsEnd(ctx, fmt.Sprintf("s-%d-%d", round, i)) })
-		}
-		require.NoError(t, all.Wait())
-		now := [2]use{useOf(t, m.cmd.Process.Pid, filepath.Join(s.dir, "data")), useOf(t, d.cmd.Process.Pid, filepath.Join(s.dir, "work"), filepath.Join(s.dir, "ledger"))}
-		t.Logf("after %d stages: the manager has %s; the delegate has %s", (round+1)*stages/longRunRounds, now[0], now[1])
-		half := &halves[round*2/longRunRounds]
-		half[0], half[1] = half[0].most(now[0]), half[1].most(now[1])
-	}
-	first, last := halves[0], halves[1]
-	runs, delegate, least := 0, "", uint64(1) // the lease of the killed delegate is longer than a short run
-	if stages >= 20_000 {
-		least = uint64(stages) / 1000
-	}
-	for i := range longRunPerpetual {
+	for i := range y.perpetual {
 		var p api.PerpetualTask
-		require.NoError(t, s.ask(ctx, http.MethodGet, fmt.Sprintf("/api/perpetual/watch-%d?accountId=acc", i), nil, &p))
-		assert.GreaterOrEqual(t, p.Runs, least, p.ID)
-		assert.Empty(t, p.LastError, p.ID)
-		runs, delegate = runs+int(p.Runs), p.DelegateName
+		require.NoError(y.t, y.ask(ctx, http.MethodGet, fmt.Sprintf("/api/perpetual/watch-%d?accountId=acc", i), nil, &p))
+		assert.GreaterOrEqual(y.t, p.Runs, least, p.ID)
+		assert.Empty(y.t, p.LastError, p.ID)
+		y.counts["runs of perpetual tasks"] += int(p.Runs)
+		delegate = p.DelegateName
 	}
-	t.Logf("%d stages, %d runs of %d perpetual tasks at %s", stages, runs, longRunPerpetual, delegate)
-	for i, name := range []string{"the manager", "the delegate"} {
-		assert.LessOrEqual(t, last[i].descriptors, first[i].descriptors+first[i].descriptors/10+longRunPerpetual, "descriptors of %s", name)
-		assert.LessOrEqual(t, last[i].threads, first[i].threads+first[i].threads/10+4, "threads of %s", name)
-		if stages >= 20_000 { // the limits are reached, and the heap has its size
-			assert.LessOrEqual(t, last[i].memory, first[i].memory+first[i].memory/10, "memory of %s", name)
+	return delegate
+}
+
+// week runs the stages of a round with its events.
+func (y *year) week(ctx context.Context, round int) {
+	y.t.Helper()
+	events := y.events(round)
+	var all, upgrade errgroup.Group
+	all.SetLimit(8)
+	if y.perRound >= 200 || round == 2 { // an upgrade takes longer than a round of a short run
+		upgrade.Go(func() error { return y.upgrade(ctx, y.releases) })
+		y.counts["upgrades"]++
+	}
+	for i := range y.perRound {
+		if len(events) > 0 && i >= y.perRound/2 {
+			y.counts[events[0].name]++
+			events[0].do()
+			events = events[1:]
+		}
+		all.Go(func() error { return y.stageToItsEnd(ctx, fmt.Sprintf("s-%d-%d", round, i)) })
+	}
+	require.NoError(y.t, all.Wait())
+	require.NoError(y.t, upgrade.Wait())
+	y.counts["stages"] += y.perRound
+	files, err := filepath.Glob(filepath.Join(y.log, "*"))
+	require.NoError(y.t, err)
+	for _, f := range files {
+		if filepath.Base(f) != "delegate.log" && !y.rotated[f] {
+			y.rotated[f] = true
+			y.counts["rotated logs seen"]++
 		}
 	}
-	assert.LessOrEqual(t, last[1].disk, first[1].disk+first[1].disk/10+64<<10, "files of the delegate")
+}
+
+type event struct {
+	name string
+	do   func()
+}
+
+// events returns the events of a round: all of them in a long run, and one of them in a short run.
+func (y *year) events(round int) []event {
+	pause := func(m *mortal) func() { return func() { m.pause(outage) } }
+	networks := []event{
+		{"network cut", func() {
+			y.cable.setCut(true)
+			<-time.After(outage)
+			y.cable.setCut(false)
+		}},
+		{"connections lost", func() {
+			y.cable.lose()
+			<-time.After(outage)
+			y.cable.setCut(true) // a router that lost them refuses their next packets after a while
+			y.cable.setCut(false)
+		}},
+		{"network delayed", func() {
+			deliver := y.cable.delay()
+			<-time.After(outage)
+			deliver()
+		}},
+	}
+	switch all := []event{
+		{"certificate renewed", func() { y.ca.issue(y.t) }}, {"manager away", pause(y.manager)}, {"delegate away", pause(y.delegate)}, networks[round%3],
+	}; {
+	case round == 0:
+		return []event{{"manager killed", y.manager.restart}}
+	case round == 1:
+		return []event{{"delegate killed", y.delegate.restart}}
+	case y.perRound >= 200:
+		return all
+	default:
+		return all[round%4 : round%4+1]
+	}
 }
 
 // pause stops the program for a time.

@@ -34,6 +34,7 @@ type rig struct {
 	serve    []string // arguments of the manager
 	roots    *x509.CertPool
 	logsAway atomic.Bool
+	cable    *cable // see rigConfig.cable
 }
 
 // rigConfig is the configuration of a rig. The zero value is one without TLS.
@@ -43,6 +44,8 @@ type rigConfig struct {
 	directLogs bool           // delegates send logs to the manager itself, and not through the proxy
 	mortal     bool           // the test starts the programs itself, with rig.mortals
 	settings   []string       // further settings of the delegate
+	release    string         // version of the delegate, if it is a release
+	cable      bool           // the delegate reaches the manager, also for logs, through rig.cable
 }
 
 // newRig builds both programs and starts the manager.
@@ -50,8 +53,12 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	s := &rig{dir: t.TempDir(), roots: c.roots}
 	testbed.Keep(t, s.dir) // processes of steps survive a delegate
+	flags := map[string][]string{}
+	if c.release != "" {
+		flags["delegate"] = []string{"-ldflags=-s -w -X github.com/delegate-io/dlite/examples/internal/program.release=" + c.release}
+	}
 	for _, name := range []string{"manager", "delegate"} {
-		require.NoError(t, os.Rename(testbed.BuildStatic(t, "./examples/"+name), filepath.Join(s.dir, name)))
+		require.NoError(t, os.Rename(testbed.BuildStatic(t, "./examples/"+name, flags[name]...), filepath.Join(s.dir, name)))
 	}
 	secret := "00c0ffee00c0ffee" + randomHex()
 	settings := filepath.Join(s.dir, "manager.env")
@@ -64,7 +71,12 @@ func newRig(t *testing.T, c rigConfig) *rig {
 		args = append(args, "--tls-cert-file", c.cert, "--tls-key-file", c.key)
 	}
 	s.url = s.startFront(t, c.roots)
-	if c.directLogs {
+	manager := s.address // of the delegate
+	if c.cable {
+		s.cable = newCable(t, listen)
+		manager = strings.Replace(s.address, listen, s.cable.address(), 1)
+		args = append(args, "--public-url", manager)
+	} else if c.directLogs {
 		args = append(args, "--public-url", s.address)
 	} else {
 		args = append(args, "--public-url", s.url)
@@ -72,12 +84,12 @@ func newRig(t *testing.T, c rigConfig) *rig {
 	if s.serve = args; !c.mortal {
 		s.startManager(t, args)
 	}
-	token, err := exec.CommandContext(t.Context(), filepath.Join(s.dir, "manager"), "token", "acc", "--env-file", settings).Output()
+	token, err := exec.CommandContext(t.Context(), filepath.Join(s.dir, "manager"), "token", "acc", "--for", "24h", "--env-file", settings).Output()
 	require.NoError(t, err)
 	s.account, s.token = "acc", strings.TrimSpace(string(token))
 	require.NoError(t, os.WriteFile(s.config(), fmt.Appendf(nil,
 		"ACCOUNT_ID=acc\nTOKEN=%s\nURL=%s\nNAME=rig\nLOG_LEVEL=info\nHTTP_BIND=off\nWORK_DIR=%s\nLEDGER_DIR=%s\n%s\n",
-		secret, s.address, filepath.Join(s.dir, "work"), filepath.Join(s.dir, "ledger"), strings.Join(c.settings, "\n")), 0o600))
+		secret, manager, filepath.Join(s.dir, "work"), filepath.Join(s.dir, "ledger"), strings.Join(c.settings, "\n")), 0o600))
 	return s
 }
 

@@ -27,12 +27,13 @@ const buildTimeout = 15 * time.Minute
 
 // BuildStatic returns a static program of this project, such as "./examples/agent". All tests
 // of a clone share one build: the linker runs only if the program changed. The returned file
-// is a copy that is removed at the end of the test.
-func BuildStatic(tb testing.TB, pkg string) string {
+// is a copy that is removed at the end of the test. Flags are further flags of "go build", such as
+// -ldflags with the version of a release.
+func BuildStatic(tb testing.TB, pkg string, flags ...string) string {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	built, err := buildStatic(ctx, pkg)
+	built, err := buildStatic(ctx, pkg, flags...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func BuildStatic(tb testing.TB, pkg string) string {
 
 // buildStatic builds a program of this project for this machine into the cache. All programs
 // are built with the same settings as "make build", so that no package is compiled twice.
-func buildStatic(ctx context.Context, pkg string) (string, error) {
+func buildStatic(ctx context.Context, pkg string, flags ...string) (string, error) {
 	project, err := projectFolder()
 	if err != nil {
 		return "", err
@@ -55,7 +56,7 @@ func buildStatic(ctx context.Context, pkg string) (string, error) {
 		return "", err
 	}
 	// Several clones may share a cache.
-	sum := sha256.Sum256([]byte(project))
+	sum := sha256.Sum256([]byte(strings.Join(append([]string{project}, flags...), "\x00")))
 	dir := filepath.Join(cache, hex.EncodeToString(sum[:])[:16])
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
@@ -66,7 +67,7 @@ func buildStatic(ctx context.Context, pkg string) (string, error) {
 	}
 	defer unlock()
 	if runtime.GOOS != "linux" || filepath.Base(pkg) != "delegate" {
-		return goBuild(ctx, project, dir, pkg)
+		return goBuild(ctx, project, dir, pkg, flags...)
 	}
 	// The delegate has the small program of its supervisors inside, as after "make build".
 	small, err := goBuild(ctx, project, dir, "./driver/local/host/supervisor")
@@ -81,7 +82,7 @@ func buildStatic(ctx context.Context, pkg string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return goBuild(ctx, project, dir, pkg, "-overlay", overlay)
+	return goBuild(ctx, project, dir, pkg, append(flags, "-overlay", overlay)...)
 }
 
 // goBuild builds a program into dir.
