@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"aead.dev/minisign"
 	"github.com/stretchr/testify/require"
@@ -112,6 +113,11 @@ func (s *rig) upgrade(ctx context.Context, r *releases) error {
 			if d.Version == version && d.State == "ALIVE" {
 				return nil
 			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the delegate does not return as %s: %w", version, ctx.Err())
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
