@@ -80,7 +80,7 @@ func (m *Manager) queueView(account string) api.Queue {
 	return v
 }
 
-func viewOfNeed(n queue.Need, now time.Time) api.QueueNeed {
+func viewOfNeed(n queue.Waiting, now time.Time) api.QueueNeed {
 	return api.QueueNeed{
 		Selectors: emptyIfNil(n.Selectors), Waiting: n.Count, OldestMS: max(now.Sub(n.Since).Milliseconds(), 0), Reason: n.Reason, Detail: n.Detail,
 	}

@@ -132,13 +132,17 @@ func newDelegate(a *account, facts delegateFacts) *delegate {
 // empty name, host, type, version and group, mean no change. A lost delegate is not lost
 // any more. Heartbeat fails with [ErrUnknownDelegate].
 func (q *Queue) Heartbeat(account string, r Registration) error {
+	return q.change(account, r.ID, func(d *delegate, now instant) { q.hear(d, d.info.merge(r), now) })
+}
+
+// change applies a change to a delegate at the time of the operation. It fails with [ErrUnknownDelegate].
+func (q *Queue) change(account, id string, apply func(*delegate, instant)) error {
 	defer q.unlock(q.lock())
-	d, err := q.delegate(account, r.ID)
-	if err != nil {
-		return err
+	d, err := q.delegate(account, id)
+	if err == nil {
+		apply(d, q.now())
 	}
-	q.hear(d, d.info.merge(r), q.now())
-	return nil
+	return err
 }
 
 // Unchanged reports whether r repeats the delegate's previous report. A heartbeat with
@@ -171,27 +175,32 @@ func (i *Registration) describes(r Registration) bool {
 
 // hear records a delegate's report and gives it work.
 func (q *Queue) hear(d *delegate, r Registration, now instant) {
-	took := d.takesWork()
-	noted := d.noting(now)
+	took, drained, version := d.takesWork(), d.draining(), d.info.Version
 	if r.Refused != nil {
 		d.Refused = &refusal{*r.Refused, now}
 		r.Refused = nil
 	}
 	d.describe(r)
-	if d.Lost || d.Seen == 0 { // back, or new
+	switch {
+	case d.Seen == 0:
 		q.present++
+		version = d.info.Version
+		d.note(now, changeRegistered)
+	case d.Lost:
+		q.present++
+		d.Lost, d.Idle = false, now
+		d.note(now, changeReturned)
+		q.emitDelegate(Returned, now, d)
 	}
 	d.Seen = now
 	q.arm(d, now.after(q.cfg.HeartbeatTimeout))
-	if d.Lost {
-		d.Lost = false
-		d.Idle = now
-		q.events = append(q.events, Event{Kind: Returned, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
-	}
 	if d.takesWork() != took {
 		d.changeAbility()
 	}
-	noted()
+	if version != d.info.Version {
+		d.note(now, changeUpgraded)
+	}
+	d.noteDrain(now, drained)
 	d.touch()
 	q.refill(d, now)
 }
@@ -205,10 +214,7 @@ func (d *delegate) describe(r Registration) {
 		return
 	}
 	d.info.Tags, d.info.Types = slices.Clone(r.Tags), slices.Clone(r.Types)
-	tags := map[string]bool{fold(r.Name): true}
-	for _, t := range r.Tags {
-		tags[fold(t)] = true
-	}
+	tags := foldAll(append([]string{r.Name}, r.Tags...))
 	delete(tags, "") // no name, or an empty tag in the list
 	if r.Group != "" {
 		tags[groupTag(r.Group)] = true
@@ -223,17 +229,12 @@ func fold(tag string) string { return strings.ToLower(strings.TrimSpace(tag)) }
 // for a new delegate. Offered stages that do not fit any more go back to their places,
 // the youngest first. SetCapacity fails with [ErrUnknownDelegate].
 func (q *Queue) SetCapacity(account, id string, maxStages int) error {
-	defer q.unlock(q.lock())
-	d, err := q.delegate(account, id)
-	if err != nil {
-		return err
-	}
-	now := q.now()
-	d.Max = max(maxStages, 0)
-	d.changeAbility()
-	q.withdrawExcess(d, now)
-	q.dispatch(nil, d, nil, now)
-	return nil
+	return q.change(account, id, func(d *delegate, now instant) {
+		d.Max = max(maxStages, 0)
+		d.changeAbility()
+		q.withdrawExcess(d, now)
+		q.dispatch(nil, d, nil, now)
+	})
 }
 
 // withdrawExcess takes back offered stages, the youngest first, while the delegate has more
@@ -254,32 +255,20 @@ func (q *Queue) withdrawExcess(d *delegate, now instant) {
 // keeps the tasks that it has acquired.
 // SetDraining fails with [ErrUnknownDelegate].
 func (q *Queue) SetDraining(account, id string, draining bool) error {
-	defer q.unlock(q.lock())
-	d, err := q.delegate(account, id)
-	if err != nil {
-		return err
-	}
-	now := q.now()
-	noted := d.noting(now)
-	d.Drained = draining
-	noted()
-	d.changeAbility()
-	q.refill(d, now)
-	return nil
+	return q.change(account, id, func(d *delegate, now instant) {
+		before := d.draining()
+		d.Drained = draining
+		d.noteDrain(now, before)
+		d.changeAbility()
+		q.refill(d, now)
+	})
 }
 
 // SetUnaware records whether a delegate cannot learn which tasks it must stop. A task that
 // it has acquired then ends at once if it is aborted. The default is false.
 // SetUnaware fails with [ErrUnknownDelegate].
 func (q *Queue) SetUnaware(account, id string, unaware bool) error {
-	defer q.unlock(q.lock())
-	d, err := q.delegate(account, id)
-	if err != nil {
-		return err
-	}
-	q.now()
-	d.Unaware = unaware
-	return nil
+	return q.change(account, id, func(d *delegate, _ instant) { d.Unaware = unaware })
 }
 
 // refill offers the delegate work, or withdraws its offers if it takes none.
@@ -420,33 +409,33 @@ func (d *delegate) expire(q *Queue, now instant) {
 // tasks of stages to its peers. All other tasks end as [Abandoned], except detached tasks,
 // which wait for its return.
 func (q *Queue) lose(d *delegate, now instant) {
-	noted := d.noting(now)
 	d.Lost = true
-	noted()
+	d.note(now, changeLost)
 	q.present--
 	d.changeAbility()
-	q.events = append(q.events, Event{Kind: Lost, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
+	q.emitDelegate(Lost, now, d)
+	q.abandon(d, now, d.absence())
+	q.arm(d, now.after(q.cfg.ForgetLost))
+}
+
+// abandon gives the offers of a delegate that is gone to others, and ends its other tasks.
+func (q *Queue) abandon(d *delegate, now instant, reason string) {
 	q.withdraw(d, now)
-	q.strand(d, now, d.absence())
+	q.strand(d, now, reason)
 	for _, r := range d.tasks() {
-		if (r.State != offered || !q.handOver(r, now)) && !r.Detached {
-			q.end(r, now, Result{Outcome: Abandoned, Error: d.absence()})
+		if (r.State != offered || !q.handOver(r, now)) && (d.Removed || !r.Detached) {
+			q.end(r, now, Result{Outcome: Abandoned, Error: reason})
 		}
 	}
-	q.arm(d, now.after(q.cfg.ForgetLost))
 }
 
 // Unregister removes a delegate. Its offers go to other delegates, and offered further
 // tasks of stages to its peers. All other tasks end as [Abandoned]. Unregister fails with
 // [ErrUnknownDelegate].
 func (q *Queue) Unregister(account, id string) error {
-	defer q.unlock(q.lock())
-	d, err := q.delegate(account, id)
-	if err != nil {
-		return err
-	}
-	q.remove(d, q.now(), fmt.Sprintf("the delegate %q has unregistered", d.label()))
-	return nil
+	return q.change(account, id, func(d *delegate, now instant) {
+		q.remove(d, now, fmt.Sprintf("the delegate %q has unregistered", d.label()))
+	})
 }
 
 // remove drops a delegate that will not come back.
@@ -458,16 +447,9 @@ func (q *Queue) remove(d *delegate, now instant, reason string) {
 	q.disarm(d)
 	delete(d.account.delegates, d.info.ID)
 	d.setTags(nil)
-	for _, w := range d.offered() {
-		delete(d.open, w.first.ID)
-		q.requeue(w, now)
-	}
-	q.strand(d, now, reason)
-	for _, r := range d.tasks() {
-		delete(d.open, r.ID)
-		if r.State != offered || !q.handOver(r, now) {
-			q.end(r, now, Result{Outcome: Abandoned, Error: reason})
-		}
+	q.abandon(d, now, reason)
+	for k := range d.touched { // without a decision of the kind the account would refer to the delegate forever
+		d.account.updateCandidates(kind(k))
 	}
 	clear(d.stops)
 	d.wakePoll() // a held poll learns that the delegate is unknown

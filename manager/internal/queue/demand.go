@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 )
@@ -38,14 +37,14 @@ func (q *Queue) Demand(account string, k Kind) (Demand, error) {
 		if err != nil {
 			return Demand{}, err
 		}
-		return Demand{Waiting: a.takeable(func(r *requirement) bool { return d.hasAll(r.selectors, "") && d.variant(r) >= 0 }), Running: len(d.slots)}, nil
+		return Demand{Waiting: sum(a.takeable(d.couldTake)), Running: len(d.slots)}, nil
 	}
 	tags := foldAll(k.Tags)
-	of := Demand{Waiting: a.takeable(func(r *requirement) bool {
-		return k.matches(r) && (k.Tags == nil || !slices.ContainsFunc(r.selectors, func(s string) bool { return !tags[s] }))
-	})}
+	of := Demand{Waiting: sum(a.takeable(func(r *requirement) bool {
+		return k.matches(r) && (k.Tags == nil || all(r.selectors, func(s string) bool { return tags[s] }))
+	}))}
 	for _, d := range a.delegates {
-		if !d.takesWork() || slices.ContainsFunc(k.Tags, func(tag string) bool { return fold(tag) != "" && !d.has[fold(tag)] }) {
+		if !d.takesWork() || !all(k.Tags, func(tag string) bool { return fold(tag) == "" || d.has[fold(tag)] }) {
 			continue
 		}
 		for _, w := range d.slots {
@@ -57,14 +56,15 @@ func (q *Queue) Demand(account string, k Kind) (Demand, error) {
 	return of, nil
 }
 
+// couldTake reports whether the delegate has the tags and the task types that the works of a requirement need.
+func (d *delegate) couldTake(r *requirement) bool { return d.fitness(r) > unsupported }
+
 // matches reports whether the works of a requirement have the types and groups of the kind.
 func (k *Kind) matches(r *requirement) bool {
-	types := k.Types == nil || slices.ContainsFunc(r.types, func(t []string) bool {
-		return slices.ContainsFunc(k.Types, func(known []string) bool {
-			return !slices.ContainsFunc(t, func(one string) bool { return !slices.Contains(known, one) })
-		})
+	types := k.Types == nil || slices.ContainsFunc(r.types, func(types []string) bool {
+		return slices.ContainsFunc(k.Types, func(known []string) bool { return containsAll(known, types) })
 	})
-	return types && !slices.ContainsFunc(k.Groups, func(name string) bool { return !slices.Contains(r.groups, name) })
+	return types && containsAll(r.groups, k.Groups)
 }
 
 // maxWaitingGroups is the largest number of groups that [Queue.WaitingByGroup] counts.
@@ -80,7 +80,7 @@ func (q *Queue) WaitingByGroup(account, delegate, prefix string, types [][]strin
 		return nil
 	}
 	k, out := Kind{Types: types}, map[string]int{}
-	d.account.eachTakeable(func(r *requirement) bool { return k.matches(r) && d.hasAll(r.selectors, "") && d.variant(r) >= 0 }, func(r *requirement, n int) {
+	for r, n := range d.account.takeable(func(r *requirement) bool { return k.matches(r) && d.couldTake(r) }) {
 		name := ""
 		for _, g := range r.groups {
 			if rest, ok := strings.CutPrefix(g, prefix); ok {
@@ -90,52 +90,48 @@ func (q *Queue) WaitingByGroup(account, delegate, prefix string, types [][]strin
 		if _, known := out[name]; n > 0 && (known || len(out) < maxWaitingGroups) {
 			out[name] += n
 		}
-	})
+	}
 	return out
 }
 
-// takeable counts the waiting stages of the requirements that fit, as far as their groups have room.
-func (a *account) takeable(fits func(*requirement) bool) (count int) {
-	a.eachTakeable(fits, func(_ *requirement, n int) { count += n })
-	return count
-}
-
-// eachTakeable calls f for each requirement that fits with the number of its waiting stages for which its groups have room.
-// The works that are first in the queue use the room first.
-func (a *account) eachTakeable(fits func(*requirement) bool, f func(*requirement, int)) {
-	if a.gate.closed {
-		return
-	}
-	var waiting []*requirement
-	limited := false
-	for _, r := range a.requirements {
-		if r.kind == stages && r.list != nil && fits(r) {
-			waiting = append(waiting, r)
-			limited = limited || slices.ContainsFunc(r.in, func(g *group) bool { return g.max > 0 })
-		}
-	}
-	if limited {
-		slices.SortFunc(waiting, func(x, y *requirement) int { return cmp.Compare(x.turn, y.turn) })
-	}
-	used := map[*group]int{}
-	for _, r := range waiting {
+// takeable returns the requirements that fit, each with the number of its waiting stages for which its groups have room.
+// The stages that are first in the queue use the room first.
+func (a *account) takeable(fits func(*requirement) bool) map[*requirement]int {
+	out, used := map[*requirement]int{}, map[*group]int{}
+	for _, r := range a.waitingStages(fits) {
 		n := r.works.size
 		for _, g := range r.in {
-			if g.max > 0 {
-				n = min(n, max(g.max-g.used-used[g], 0))
-			}
+			n = min(n, g.room()-used[g])
 		}
 		for _, g := range r.in {
 			used[g] += n
 		}
-		f(r, n)
+		out[r] = n
 	}
+	return out
 }
 
-func foldAll(tags []string) map[string]bool {
+func sum(counts map[*requirement]int) (n int) {
+	for _, one := range counts {
+		n += one
+	}
+	return n
+}
+
+// all reports whether all names have the property.
+func all(names []string, has func(string) bool) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !has(name) })
+}
+
+func containsAll(names, wanted []string) bool {
+	return all(wanted, func(name string) bool { return slices.Contains(names, name) })
+}
+
+// foldAll returns the set of the folded names.
+func foldAll(names []string) map[string]bool {
 	out := map[string]bool{}
-	for _, t := range tags {
-		out[fold(t)] = true
+	for _, name := range names {
+		out[fold(name)] = true
 	}
 	return out
 }

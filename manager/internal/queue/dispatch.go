@@ -91,8 +91,7 @@ func (d *delegate) variant(r *requirement) int {
 
 // supports reports whether the delegate supports all task types.
 func (d *delegate) supports(types []string) bool {
-	missing := func(t string) bool { return !slices.Contains(d.info.Types, t) }
-	return len(d.info.Types) == 0 || !slices.ContainsFunc(types, missing)
+	return len(d.info.Types) == 0 || containsAll(d.info.Types, types)
 }
 
 // takesWork reports whether the delegate gets new work.

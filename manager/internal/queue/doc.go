@@ -44,6 +44,25 @@
 // longest, then was the first to register. Waiters and candidates of stages are apart from
 // those of single tasks.
 //
+// One function decides whether a delegate could take the works of a requirement:
+// delegate.fitness in place.go. The reasons that people see, and the demand for more
+// delegates, count its results.
+//
+// # Life of a stage
+//
+//	Submit ──▶ later ──NotBefore──▶ pending ──offer──▶ given ──Acquire──▶ running ──Release──▶ over ──Retention──▶ forgotten
+//	                                  ▲ ▲ ▲              │ │                 │                  ▲
+//	                                  │ │ └──not acquired┘ │                 │                  │
+//	                                  │ └──delegate lost───┘                 │                  │
+//	                                  └──Retry, answered for another delegate┘                  │
+//	                                  └──QueueTimeout, Abort: its first task ends, then Release─┘
+//
+// A stage without a NotBefore begins as pending. It is in a list of its requirement only
+// while it is pending. It has a slot of its delegate, and room in its groups, while it is
+// given or running. Each state has one deadline: the end of the wait, of the offer, of the
+// run, or of the retention. A single task has the same life, without a slot, and ends with
+// its answer.
+//
 // # Paths
 //
 // A submission (Submit): the work joins its requirement and waits (wait, enqueue). If a

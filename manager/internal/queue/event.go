@@ -64,10 +64,19 @@ func (q *Queue) Events() []Event {
 
 // emit adds an event of a task.
 func (q *Queue) emit(kind EventKind, now instant, r *record) {
-	q.events = append(q.events, Event{
+	q.events = append(q.events, r.event(kind, now))
+}
+
+func (r *record) event(kind EventKind, now instant) Event {
+	return Event{
 		Kind: kind, At: now.time(), Account: r.work.account.id, Work: r.work.ID, Task: r.ID,
 		Started: r.Acquired != 0, Delegate: r.owner.id(), Variant: int(r.work.Variant), Result: r.result(),
-	})
+	}
+}
+
+// emitDelegate adds an event of a delegate.
+func (q *Queue) emitDelegate(kind EventKind, now instant, d *delegate) {
+	q.events = append(q.events, Event{Kind: kind, At: now.time(), Account: d.account.id, Delegate: d.info.ID})
 }
 
 // Outcome is how a task ended.

@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -20,17 +21,27 @@ type group struct {
 	waiters      sorted[waiter]
 }
 
-func (g *group) full() bool { return g.closed || g.max > 0 && g.used >= g.max }
+// room returns how many more stages may be given out.
+func (g *group) room() int {
+	switch {
+	case g.closed:
+		return 0
+	case g.max == 0:
+		return math.MaxInt
+	}
+	return max(g.max-g.used, 0)
+}
+
+func (g *group) full() bool { return g.room() == 0 }
 
 // reason explains why a stage waits while the group is full.
 func (g *group) reason() string {
-	if g.closed && g.note != "" {
+	switch {
+	case g.closed && g.note != "":
 		return "the account is paused (" + g.note + "), nothing is given to delegates until it is resumed"
-	}
-	if g.closed {
+	case g.closed:
 		return "the account is paused, nothing is given to delegates until it is resumed"
-	}
-	if g.name == "" {
+	case g.name == "":
 		return fmt.Sprintf("the limit of %d for the account is reached", g.max)
 	}
 	return fmt.Sprintf("the limit of %d for %q is reached", g.max, g.name)
@@ -65,10 +76,8 @@ func (q *Queue) SetLimit(account, name string, limit int) {
 func (q *Queue) Pause(account string, paused bool, note string) {
 	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
-	a.gate.closed, a.gate.note = paused, ""
-	if paused {
-		a.gate.note = note
-	} else {
+	if a.gate.closed, a.gate.note = paused, note; !paused {
+		a.gate.note = ""
 		q.dispatch(nil, nil, []*group{&a.gate}, now)
 		return
 	}
@@ -119,9 +128,6 @@ func (a *account) dropUnused(g *group) {
 // fullGroup returns a group that blocks the requirement's works, nil when there is
 // none.
 func (r *requirement) fullGroup() *group {
-	if r.account.gate.closed {
-		return &r.account.gate
-	}
 	for _, g := range r.in {
 		if g.full() {
 			return g

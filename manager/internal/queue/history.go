@@ -43,25 +43,20 @@ type refusal struct {
 	At instant `json:"at"`
 }
 
-// noting returns a function that notes how the delegate has changed since the call of noting.
-func (d *delegate) noting(now instant) func() {
-	isNew, lost, drains, version := d.Seen == 0, d.Lost, d.info.Draining || d.Drained, d.info.Version
-	return func() {
-		for _, c := range []struct {
-			happened bool
-			kind     string
-		}{
-			{isNew, changeRegistered},
-			{!lost && d.Lost, changeLost},
-			{lost && !d.Lost, changeReturned},
-			{!isNew && version != d.info.Version, changeUpgraded},
-			{!drains && (d.info.Draining || d.Drained), changeDrained},
-			{drains && !d.info.Draining && !d.Drained, changeResumed},
-		} {
-			if c.happened {
-				d.History = append(d.History[max(0, len(d.History)-maxHistory+1):], change{now, c.kind, d.info.Version})
-			}
-		}
+// note adds a change to the history.
+func (d *delegate) note(now instant, kind string) {
+	d.History = append(d.History[max(0, len(d.History)-maxHistory+1):], change{now, kind, d.info.Version})
+}
+
+func (d *delegate) draining() bool { return d.info.Draining || d.Drained }
+
+// noteDrain notes the begin or the end of a drain since before.
+func (d *delegate) noteDrain(now instant, before bool) {
+	switch {
+	case !before && d.draining():
+		d.note(now, changeDrained)
+	case before && !d.draining():
+		d.note(now, changeResumed)
 	}
 }
 

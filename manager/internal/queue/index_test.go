@@ -69,6 +69,23 @@ func TestTheIndexOfManyRequirements(t *testing.T) {
 	assert.LessOrEqual(t, len(a.requirements), len(a.works), "requirements without works are dropped")
 }
 
+// The queue keeps no reference to a delegate that has left, also if the account has no work of a kind.
+func TestNothingRefersToADelegateThatHasLeft(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	b.stage("s", Normal, "d")
+	b.add("d", 1)
+	require.NoError(t, b.Unregister(acc, b.holder("s")))
+	b.add("e", 1)
+	b.advance(2 * time.Hour) // it is lost
+	b.advance(2 * time.Hour) // and forgotten
+	for _, touched := range b.accounts[acc].touched {
+		assert.Empty(t, touched)
+		assert.Empty(t, slices.DeleteFunc(touched[:cap(touched)], func(d *delegate) bool { return d == nil }))
+	}
+	assert.Empty(t, b.accounts[acc].tags["d"].holders)
+}
+
 // Works that need the same have one requirement, however they spell it. Works that do
 // not need the same have not.
 func TestOneRequirementForOneNeed(t *testing.T) {

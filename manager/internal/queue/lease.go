@@ -24,14 +24,6 @@ func (l *lease) expire(q *Queue, now instant) {
 	q.emit(LeaseEnded, now, l.work.first)
 }
 
-// grantLease gives a new stage its lease.
-func (q *Queue) grantLease(w *work, d time.Duration, now instant) {
-	if d > 0 {
-		w.Lease = &lease{Time: d, Seq: q.number(), work: w}
-		q.arm(w.Lease, now.after(d))
-	}
-}
-
 // dropLease ends the lease of a stage, if it has one.
 func (q *Queue) dropLease(w *work) {
 	if w.Lease != nil {
@@ -81,19 +73,6 @@ func (q *Queue) Enlarge(account, id string, size int) error {
 	return nil
 }
 
-// extendLeases begins all leases anew.
-func (q *Queue) extendLeases(now instant) {
-	var all []*lease
-	for a := range q.timers.all() {
-		if l, ok := a.of.(*lease); ok {
-			all = append(all, l)
-		}
-	}
-	for _, l := range all {
-		q.extend(l, now.after(l.Time))
-	}
-}
-
 // strand reports the leased stages of a delegate that is gone, if they have no task that
 // could report it and no peer that could continue. Stages whose tasks have not ended are
 // reported by those.
@@ -106,9 +85,8 @@ func (q *Queue) strand(d *delegate, now instant, reason string) {
 	}
 	slices.SortFunc(idle, func(a, b *work) int { return cmp.Compare(a.Seq, b.Seq) })
 	for _, w := range idle {
-		q.events = append(q.events, Event{
-			Kind: Stranded, At: now.time(), Account: w.account.id, Work: w.ID, Task: w.first.ID, Started: true,
-			Delegate: d.info.ID, Variant: int(w.Variant), Result: Result{Outcome: Abandoned, Error: reason},
-		})
+		e := w.first.event(Stranded, now)
+		e.Delegate, e.Result = d.info.ID, Result{Outcome: Abandoned, Error: reason}
+		q.events = append(q.events, e)
 	}
 }

@@ -17,18 +17,9 @@ func (q *Queue) Load(r io.Reader) error {
 		return fmt.Errorf("loading the queue: %w", l.err)
 	}
 	defer q.unlock(q.lock())
-	q.wakeAll()
-	q.state, q.events = l.q.state, nil
-	return nil
-}
-
-// wakeAll wakes all callers that wait for a list to change or for a task to end.
-func (q *Queue) wakeAll() {
 	for _, a := range q.accounts {
 		for _, d := range a.delegates {
-			if d.changed != nil {
-				close(d.changed)
-			}
+			d.wakePoll()
 		}
 		for _, r := range a.tasks {
 			if r.over != nil && r.State != done {
@@ -36,6 +27,8 @@ func (q *Queue) wakeAll() {
 			}
 		}
 	}
+	q.state, q.events = l.q.state, nil
+	return nil
 }
 
 // loader loads a queue. After an error it reads nothing.
@@ -103,19 +96,14 @@ func (l *loader) loadDelegate() {
 	l.json(recordDelegate, &v)
 	d := newDelegate(l.account, v.delegateFacts)
 	l.numbers[v.Order] = d
-	r := Registration{
-		ID: v.ID, Name: v.Name, HostName: v.HostName, Type: v.Type, Version: v.Runs,
-		Tags: v.Tags, Types: v.Types, Draining: v.Draining, Group: v.Group,
-	}
-	if d.Removed {
-		d.info = r
+	if d.info = Registration(v.savedRegistration); d.Removed {
 		return
 	}
 	l.account.delegates[v.ID] = d
 	if !d.Lost {
 		l.q.present++
 	}
-	d.describe(r)
+	d.describe(d.info)
 	l.arm(d)
 }
 

@@ -73,6 +73,9 @@ type Waiting struct {
 	Count     int
 	// Since is when the oldest of the works was submitted, or put back by a retry.
 	Since time.Time
+	// Reason is the reason of each of the works, and Detail counts the delegates by the reason
+	// why they do not take the works. Only [Queue.Needs] sets them.
+	Reason, Detail string
 }
 
 // Waiting counts the works that wait in an account, in no order. Works that are offered
@@ -81,15 +84,18 @@ func (q *Queue) Waiting(account string) []Waiting {
 	defer q.unlock(q.lock())
 	var out []Waiting
 	for _, r := range q.find(account).requirements {
-		if r.list == nil {
-			continue
+		if r.list != nil {
+			out = append(out, r.waiting())
 		}
-		oldest := r.oldest()
-		out = append(out, Waiting{
-			Stage: oldest.Stage, Selectors: oldest.Selectors, Count: r.works.size, Since: oldest.first.Submitted.time(),
-		})
 	}
 	return out
+}
+
+func (r *requirement) waiting() Waiting {
+	oldest := r.oldest()
+	return Waiting{
+		Stage: oldest.Stage, Selectors: oldest.Selectors, Count: r.works.size, Since: oldest.first.Submitted.time(),
+	}
 }
 
 // reason returns why a work waits. It is empty for a work that does not wait.
@@ -108,32 +114,54 @@ func (w *work) reason() string {
 		return a.gate.reason()
 	case len(a.delegates) == 0:
 		return "no delegate is registered: start one"
-	case n.tagged == 0:
+	case n.upTo[unsupported] == 0:
 		return fmt.Sprintf("no delegate has the tags %s: give them to one, or change the selectors", quoted(w.Selectors))
-	case n.able == 0:
+	case n.upTo[absent] == 0:
 		return fmt.Sprintf("no delegate with the right tags supports %s: start one that does", r.ways())
-	case n.present == 0:
+	case n.upTo[unwilling] == 0:
 		return "every delegate that could take it is lost or draining: bring one back, or start another"
-	case n.willing == 0:
+	case n.upTo[eligible] == 0:
 		return "every delegate that could take it has asked for another one: start another"
 	case full != nil:
 		return full.reason()
-	case n.willing == 1:
+	case n.upTo[eligible] == 1:
 		return fmt.Sprintf("one eligible delegate, at capacity (%s)", plural(n.slots, "slot"))
 	default:
-		return fmt.Sprintf("%s, all at capacity (%s)", plural(n.willing, "eligible delegate"), plural(n.slots, "slot"))
+		return fmt.Sprintf("%s, all at capacity (%s)", plural(n.upTo[eligible], "eligible delegate"), plural(n.slots, "slot"))
 	}
 }
 
-// counts are numbers of delegates that could take the works of a requirement. Each number
-// has one condition more than the previous one.
+// fitness is the first condition of rule Q3 that a delegate does not meet for a requirement.
+type fitness int
+
+const (
+	untagged    fitness = iota // it lacks a selector
+	unsupported                // it does not support the types of any variant
+	absent                     // it is lost or draining
+	unwilling                  // it has refused the works
+	eligible                   // it meets all conditions
+	lost                       // for requirement.detail, which tells lost delegates from draining ones
+)
+
+func (d *delegate) fitness(r *requirement) fitness {
+	switch {
+	case !d.hasAll(r.selectors, ""):
+		return untagged
+	case d.variant(r) < 0:
+		return unsupported
+	case !d.takesWork():
+		return absent
+	case slices.Contains(r.refused, d.info.ID):
+		return unwilling
+	}
+	return eligible
+}
+
+// counts are numbers of delegates of which some could take the works of a requirement.
 type counts struct {
-	version uint64 // of the account, when the delegates were counted
-	tagged  int    // they have the tags
-	able    int    // they support the types
-	present int    // they take new works
-	willing int    // they have not refused the works
-	slots   int    // of the willing ones
+	version uint64            // of the account, when the delegates were counted
+	upTo    [eligible + 1]int // by fitness, those that meet all conditions before it
+	slots   int               // of the eligible ones
 }
 
 // count counts the delegates for the requirement. It counts again only after a change of
@@ -144,23 +172,13 @@ func (r *requirement) count() counts {
 	}
 	n := counts{version: r.account.version}
 	for d := range r.account.holders(r.account.rarest(r.selectors)) {
-		if !d.hasAll(r.selectors, "") {
-			continue
+		fit := d.fitness(r)
+		for i := range fit + 1 {
+			n.upTo[i]++
 		}
-		n.tagged++
-		if d.variant(r) < 0 {
-			continue
+		if fit == eligible {
+			n.slots += d.Max
 		}
-		n.able++
-		if !d.takesWork() {
-			continue
-		}
-		n.present++
-		if slices.Contains(r.refused, d.info.ID) {
-			continue
-		}
-		n.willing++
-		n.slots += d.Max
 	}
 	r.counted = n
 	return n
@@ -168,7 +186,7 @@ func (r *requirement) count() counts {
 
 // ways lists the task types of the requirement.
 func (r *requirement) ways() string {
-	ways := make([]string, 0, len(r.types))
+	var ways []string
 	for _, types := range r.types {
 		ways = append(ways, strings.Join(types, ", "))
 	}
@@ -176,7 +194,7 @@ func (r *requirement) ways() string {
 }
 
 func quoted(names []string) string {
-	out := make([]string, 0, len(names))
+	var out []string
 	for _, n := range names {
 		out = append(out, strconv.Quote(n))
 	}

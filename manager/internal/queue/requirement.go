@@ -16,13 +16,6 @@ const (
 	stages
 )
 
-func kindOf(stage bool) kind {
-	if stage {
-		return stages
-	}
-	return singles
-}
-
 // need has the requirements of a work.
 type need struct {
 	kind      kind
@@ -33,13 +26,14 @@ type need struct {
 }
 
 func needOf(w *Work) *need {
-	n := &need{kind: kindOf(w.Stage), types: typesOf(w.Variants)}
+	n := &need{types: typesOf(w.Variants)}
 	for _, s := range w.Selectors {
 		n.selectors = append(n.selectors, fold(s))
 	}
 	slices.Sort(n.selectors)
 	n.selectors = slices.Compact(n.selectors)
 	if w.Stage {
+		n.kind = stages
 		n.groups = append([]string{""}, w.Groups...)
 		slices.Sort(n.groups)
 		n.groups = slices.Compact(n.groups)
@@ -75,7 +69,7 @@ type requirement struct {
 	need
 	key     string
 	account *account
-	in      []*group        // its groups
+	in      []*group        // the gate of the account, and its groups
 	members int             // works that have not ended
 	works   sorted[waiting] // works that wait
 
@@ -104,7 +98,7 @@ type (
 func (a *account) join(w *work, n *need, key string) {
 	r := a.requirements[key]
 	if r == nil {
-		r = &requirement{need: *n, key: key, account: a}
+		r = &requirement{need: *n, key: key, account: a, in: []*group{&a.gate}}
 		for _, name := range n.groups {
 			g := a.group(name)
 			g.requirements++
@@ -122,7 +116,7 @@ func (r *requirement) quit() {
 		return
 	}
 	delete(r.account.requirements, r.key)
-	for _, g := range r.in {
+	for _, g := range r.in[1:] {
 		g.requirements--
 		r.account.dropUnused(g)
 	}

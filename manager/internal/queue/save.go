@@ -49,10 +49,7 @@ func (s *recordWriter) account(a *account) {
 	s.json(recordAccount, v)
 	works := slices.SortedFunc(maps.Values(a.works), func(x, y *work) int { return cmp.Compare(x.Seq, y.Seq) })
 	for _, d := range withRemoved(a, works) {
-		s.json(recordDelegate, savedDelegate{
-			delegateFacts: d.delegateFacts, ID: d.info.ID, Name: d.info.Name, HostName: d.info.HostName,
-			Type: d.info.Type, Runs: d.info.Version, Tags: d.info.Tags, Types: d.info.Types, Draining: d.info.Draining, Group: d.info.Group,
-		})
+		s.json(recordDelegate, savedDelegate{d.delegateFacts, savedRegistration(d.info)})
 	}
 	for _, w := range works {
 		s.work(w)

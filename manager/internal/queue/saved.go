@@ -47,15 +47,22 @@ type savedAccount struct {
 
 type savedDelegate struct {
 	delegateFacts
+	savedRegistration
+}
+
+// savedRegistration is a Registration: Go converts one to the other, as they differ only in their tags.
+type savedRegistration struct {
 	ID       string   `json:"id"`
+	NewID    string   `json:"-"`
 	Name     string   `json:"name,omitempty"`
 	HostName string   `json:"host,omitempty"`
 	Type     string   `json:"type,omitempty"`
-	Runs     string   `json:"runs,omitempty"` // the version
-	Tags     []string `json:"tags"`           // null and an empty list differ
+	Version  string   `json:"runs,omitempty"`
+	Tags     []string `json:"tags"` // null and an empty list differ
 	Types    []string `json:"types"`
-	Draining bool     `json:"draining,omitempty"`
 	Group    string   `json:"group,omitempty"`
+	Draining bool     `json:"draining,omitempty"`
+	Refused  *Refusal `json:"-"`
 }
 
 type savedWork struct {

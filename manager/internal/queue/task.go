@@ -166,7 +166,7 @@ func (q *Queue) give(r *record, d *delegate, now instant) {
 func (q *Queue) take(r *record) {
 	q.disarm(r)
 	d := r.owner
-	if d == nil || d.Removed {
+	if d == nil {
 		return
 	}
 	delete(d.open, r.ID)

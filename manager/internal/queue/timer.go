@@ -150,10 +150,14 @@ func (q *Queue) countAwaited(t timed, change int) {
 
 // bridgeGap gives delegates and holders of leases more time.
 func (q *Queue) bridgeGap(now instant) {
-	q.extendLeases(now)
 	answer := max(q.cfg.HeartbeatTimeout, q.cfg.AnswerGrace)
-	for _, a := range q.accounts {
-		for _, d := range a.delegates { // in any order: the timers know theirs
+	for _, a := range q.accounts { // in any order: the timers know theirs
+		for _, w := range a.works {
+			if w.Lease != nil {
+				q.extend(w.Lease, now.after(w.Lease.Time))
+			}
+		}
+		for _, d := range a.delegates {
 			if !d.Lost {
 				q.extend(d, now.after(q.cfg.HeartbeatTimeout))
 			}

@@ -138,7 +138,10 @@ func (q *Queue) Submit(account string, w *Work) error {
 		QueueTimeout: w.QueueTimeout, RunTimeout: w.RunTimeout, Size: w.Size,
 	}, a)
 	n.Variants = w.Variants
-	q.grantLease(n, w.Lease, now)
+	if w.Lease > 0 {
+		n.Lease = &lease{Time: w.Lease, Seq: q.number(), work: n}
+		q.arm(n.Lease, now.after(w.Lease))
+	}
 	n.postpone(w.NotBefore)
 	a.join(n, asks, key)
 	q.addTask(n.first, w.Variants[0].Task, now)
@@ -151,13 +154,9 @@ func (q *Queue) Submit(account string, w *Work) error {
 }
 
 func checkVariants(all []Variant) error {
-	if len(all) == 0 {
-		return errors.New("a work needs a variant")
-	}
-	for _, v := range all {
-		if v.Task == nil || v.Task.ID == "" || v.Task.ID != all[0].Task.ID {
-			return errors.New("all variants of a work need one task with one id")
-		}
+	bad := func(v Variant) bool { return v.Task == nil || v.Task.ID == "" || v.Task.ID != all[0].Task.ID }
+	if len(all) == 0 || slices.ContainsFunc(all, bad) {
+		return errors.New("a work needs variants, all with one task id")
 	}
 	return nil
 }
