@@ -16,7 +16,7 @@ import (
 type cable struct {
 	listener net.Listener
 	target   string
-	ending   context.Context //nolint:containedctx // of the test
+	ending   context.Context // of the test
 	running  sync.WaitGroup
 
 	mu      sync.Mutex
