@@ -74,7 +74,7 @@ func newClient(t *testing.T, srv *clientfaults.Server) *client.HTTP {
 
 func server(t *testing.T) *clientfaults.Server {
 	t.Helper()
-	srv := clientfaults.NewServer()
+	srv := clientfaults.NewServer(clienttest.Config{})
 	t.Cleanup(srv.Close)
 	return srv
 }

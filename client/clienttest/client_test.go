@@ -62,11 +62,7 @@ func TestClientSpeaksBothProtocols(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opts := []clienttest.Option{clienttest.WithPrefix("/pre/fix")}
-			if tc.plain {
-				opts = append(opts, clienttest.WithoutExtensions())
-			}
-			srv := clientfaults.NewServer(opts...)
+			srv := clientfaults.NewServer(clienttest.Config{Prefix: "/pre/fix", Plain: tc.plain})
 			defer srv.Close()
 			c := newClient(t, srv, client.WithProtocol(tc.protocol))
 			d, err := c.Register(t.Context(), &client.Registration{DelegateName: "n", SupportedTaskTypes: []string{"x"}})
@@ -115,7 +111,7 @@ func TestClientSurvivesEveryTemporaryFault(t *testing.T) {
 				fault.Call, fault.Times = call, 1
 				t.Run(fmt.Sprintf("v%d/%s/%s %d", protocol, call, fault.Kind, fault.Status), func(t *testing.T) {
 					t.Parallel()
-					srv := clientfaults.NewServer()
+					srv := clientfaults.NewServer(clienttest.Config{})
 					defer srv.Close()
 					injected := srv.Inject(fault)
 					timeout := 5 * time.Second
@@ -151,7 +147,7 @@ func TestClientClassifiesPermanentErrors(t *testing.T) {
 		401: {client.ErrUnauthorized, 2}, 403: {client.ErrUnauthorized, 1},
 		404: {client.ErrGone, 1}, 409: {client.ErrConflict, 1},
 	} {
-		srv := clientfaults.NewServer()
+		srv := clientfaults.NewServer(clienttest.Config{})
 		defer srv.Close()
 		injected := srv.Inject(clientfaults.Fault{Status: status})
 		_, err := newClient(t, srv).Poll(t.Context(), "d", client.PollQuery{})

@@ -11,7 +11,7 @@
 // [Server.RunStage] runs a whole stage: its init, its steps and its cleanup.
 //
 // Requests travel over a real connection, so a test also covers the client's
-// tokens, retries and time-outs. [WithMiddleware] can drop, delay or change
+// tokens, retries and time-outs. The middleware of [Config] can drop, delay or change
 // requests, and [CallOf] tells a middleware which call a request is.
 //
 // The package does not import package testing, so programs can use it. Start

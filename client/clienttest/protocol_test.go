@@ -2,6 +2,7 @@ package clienttest_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"net/http"
 	"testing"
@@ -255,7 +256,7 @@ func TestBadBodiesAreRefused(t *testing.T) {
 // A base URL may have a prefix, and ids may need escapes.
 func TestPrefixAndEscapedIDs(t *testing.T) {
 	t.Parallel()
-	srv, raw := newServer(t, clienttest.WithPrefix("gateway/api/manager/"), clienttest.WithAccount("acme", "00000000000000000000000000000abc"))
+	srv, raw := newServerWith(t, clienttest.Config{Prefix: "gateway/api/manager/", Account: "acme", Secret: "00000000000000000000000000000abc"})
 	assert.Contains(t, srv.URL, "/gateway/api/manager")
 	assert.Equal(t, "acme", srv.Account)
 	assert.Equal(t, "00000000000000000000000000000abc", srv.Secret)
@@ -271,7 +272,7 @@ func TestPrefixAndEscapedIDs(t *testing.T) {
 
 func TestTLSServerIsTrustedThroughItsCertificate(t *testing.T) {
 	t.Parallel()
-	srv := clienttest.NewServer(clienttest.WithTLS(nil))
+	srv := clienttest.Config{TLS: &tls.Config{}}.NewServer()
 	defer srv.Close()
 	raw := newRaw(t, srv)
 
@@ -281,13 +282,12 @@ func TestTLSServerIsTrustedThroughItsCertificate(t *testing.T) {
 	require.NotNil(t, srv.Certificate())
 }
 
-func TestWrongOptionsAndTasksPanic(t *testing.T) {
+func TestAWrongSecretAndWrongTasksPanic(t *testing.T) {
 	t.Parallel()
 	srv, _ := newServer(t)
 	srv.Submit(&task.Task{ID: "twice", Type: "x"})
 	for name, f := range map[string]func(){
-		"secret":      func() { clienttest.NewServer(clienttest.WithAccount("acme", "short")) },
-		"account":     func() { clienttest.NewServer(clienttest.WithAccount("", "00000000000000000000000000000abc")) },
+		"secret":      func() { clienttest.Config{Secret: "short"}.NewServer() },
 		"no type":     func() { srv.Submit(&task.Task{}) },
 		"an id twice": func() { srv.Submit(&task.Task{ID: "twice", Type: "x"}) },
 	} {

@@ -25,9 +25,14 @@ type raw struct {
 	http *http.Client
 }
 
-func newServer(t *testing.T, opts ...clienttest.Option) (*clientfaults.Server, *raw) {
+func newServer(t *testing.T) (*clientfaults.Server, *raw) {
 	t.Helper()
-	srv := clientfaults.NewServer(opts...)
+	return newServerWith(t, clienttest.Config{})
+}
+
+func newServerWith(t *testing.T, cfg clienttest.Config) (*clientfaults.Server, *raw) {
+	t.Helper()
+	srv := clientfaults.NewServer(cfg)
 	t.Cleanup(srv.Close)
 	return srv, newRaw(t, srv.Server)
 }

@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
@@ -55,71 +56,53 @@ type Server struct {
 	recorded broadcast // counts have changed
 }
 
-// Option configures a [Server].
-type Option func(*config)
-
-type config struct {
-	account, secret, prefix string
-	plain                   bool
-	useTLS                  bool
-	tls                     *tls.Config
-	middleware              func(http.Handler) http.Handler
+// Config configures a [Server]. The zero value is valid.
+type Config struct {
+	// Account is the id of the account. It defaults to "clienttest".
+	Account string
+	// Secret is the secret of the account, with 32 hexadecimal characters. By default every server
+	// generates one.
+	Secret string
+	// Prefix is the path below which the server serves the manager, such as "/gateway/manager".
+	Prefix string
+	// Plain makes the server behave like other managers: it answers polls at once, and names no
+	// aborted tasks in them.
+	Plain bool
+	// TLS makes the server serve HTTPS, and may ask for client certificates. If it has no
+	// certificate, the server uses its own. [Server.Certificate] returns the certificate that
+	// clients must trust. Nil means HTTP.
+	TLS *tls.Config
+	// Middleware is put in front of the calls, for example to drop or delay some of them.
+	// [CallOf] distinguishes the calls. The server records the requests before the middleware
+	// sees them.
+	Middleware func(http.Handler) http.Handler
 }
 
-// WithAccount sets the id and the secret of the account. The secret has 32 hexadecimal characters. By default the id is
-// "clienttest", and every server generates a secret.
-func WithAccount(id, secret string) Option {
-	return func(c *config) { c.account, c.secret = id, secret }
-}
+// NewServer starts a manager with the default configuration on a loopback port. The caller
+// closes it. It panics if it cannot listen.
+func NewServer() *Server { return Config{}.NewServer() }
 
-// WithPrefix serves the manager below a path, such as "/gateway/manager".
-func WithPrefix(path string) Option {
-	return func(c *config) { c.prefix = "/" + strings.Trim(path, "/") }
-}
-
-// WithoutExtensions makes the server behave like other managers: it answers
-// polls at once, and names no aborted tasks in them.
-func WithoutExtensions() Option { return func(c *config) { c.plain = true } }
-
-// WithTLS serves HTTPS. [Server.Certificate] returns the certificate that clients
-// must trust. cfg may ask for client certificates, and may be nil. If cfg has no
-// certificate, the server uses its own.
-func WithTLS(cfg *tls.Config) Option {
-	return func(c *config) { c.useTLS, c.tls = true, cfg.Clone() }
-}
-
-// WithMiddleware puts a middleware in front of the calls, for example to drop
-// or delay some of them. [CallOf] distinguishes the calls. The server records the
-// requests before the middleware sees them.
-func WithMiddleware(m func(http.Handler) http.Handler) Option {
-	return func(c *config) { c.middleware = m }
-}
-
-// NewServer starts a manager on a loopback port. The caller closes it. NewServer
-// panics if it cannot listen or an option is invalid.
-func NewServer(opts ...Option) *Server {
-	cfg := config{account: "clienttest", middleware: func(h http.Handler) http.Handler { return h }}
-	for _, o := range opts {
-		o(&cfg)
-	}
-	if cfg.account == "" {
-		panic("clienttest: the account id is empty")
-	}
-	if cfg.secret == "" {
-		cfg.secret = newSecret()
-	}
-	secret, err := token.ParseSecret(cfg.secret)
+// NewServer starts a manager on a loopback port. The caller closes it. NewServer panics if it
+// cannot listen or the secret is invalid.
+func (cfg Config) NewServer() *Server {
+	cfg.Account = cmp.Or(cfg.Account, "clienttest")
+	cfg.Secret = cmp.Or(cfg.Secret, newSecret())
+	secret, err := token.ParseSecret(cfg.Secret)
 	if err != nil {
 		panic(fmt.Sprintf("clienttest: %v", err))
 	}
-	prefix := strings.TrimSuffix(cfg.prefix, "/")
+	prefix := strings.TrimSuffix("/"+strings.Trim(cfg.Prefix, "/"), "/")
 	s := &Server{
-		Account: cfg.account, Secret: cfg.secret, secret: secret, plain: cfg.plain, done: make(chan struct{}),
+		Account: cfg.Account, Secret: cfg.Secret, secret: secret, plain: cfg.Plain, done: make(chan struct{}),
 		delegates: map[string]*delegate{}, submissions: map[string]*Submission{}, counts: map[string]int{}, perpetual: map[string]*perpetualTask{}, perpetualCursor: 1,
 	}
-	s.http = httptest.NewUnstartedServer(http.StripPrefix(prefix, s.record(cfg.middleware(s.mux()))))
-	if cfg.useTLS {
-		s.http.TLS = cfg.tls
+	calls := s.mux()
+	if cfg.Middleware != nil {
+		calls = cfg.Middleware(calls)
+	}
+	s.http = httptest.NewUnstartedServer(http.StripPrefix(prefix, s.record(calls)))
+	if cfg.TLS != nil {
+		s.http.TLS = cfg.TLS.Clone()
 		s.http.StartTLS()
 	} else {
 		s.http.Start()

@@ -213,7 +213,7 @@ func TestStatusOfAStageIsThatOfItsWorstPart(t *testing.T) {
 func TestMiddlewareGoesInFrontOfTheCalls(t *testing.T) {
 	t.Parallel()
 	var calls []string
-	plain := clienttest.NewServer(clienttest.WithPrefix("/p"), clienttest.WithMiddleware(func(next http.Handler) http.Handler {
+	plain := clienttest.Config{Prefix: "/p", Middleware: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			call, delegate, id := clienttest.CallOf(r)
 			calls = append(calls, call, delegate, id)
@@ -223,7 +223,7 @@ func TestMiddlewareGoesInFrontOfTheCalls(t *testing.T) {
 			}
 			next.ServeHTTP(w, r)
 		})
-	}))
+	}}.NewServer()
 	defer plain.Close()
 	raw := newRaw(t, plain)
 	d := raw.register()

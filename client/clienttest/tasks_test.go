@@ -216,7 +216,7 @@ func TestPollThatWaitsEndsWhenItsDelegateIsForgotten(t *testing.T) {
 func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 	t.Parallel()
 	_, ours := newServer(t)
-	plainServer, plain := newServer(t, clienttest.WithoutExtensions())
+	plainServer, plain := newServerWith(t, clienttest.Config{Plain: true})
 	for name, tc := range map[string]struct {
 		raw   *raw
 		query string
@@ -242,7 +242,7 @@ func TestPlainPollsAreAnsweredAtOnceWithoutACursor(t *testing.T) {
 // The server records every request.
 func TestCallsAreRecorded(t *testing.T) {
 	t.Parallel()
-	srv, raw := newServer(t, clienttest.WithPrefix("/p"))
+	srv, raw := newServerWith(t, clienttest.Config{Prefix: "/p"})
 	d := raw.register()
 	sub := srv.Submit(&task.Task{ID: "t1", Type: "x"})
 	raw.acquireV1(d, "t1")

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/driver"
 	"github.com/delegate-io/dlite/driver/daemonset"
 	"github.com/delegate-io/dlite/driver/local"
@@ -135,7 +136,7 @@ func (s *stand) pids(prefix string) (out []int) {
 // Rule G2: kill -9 of the delegate ends its daemons, and the next delegate ends the processes that the daemons had started, even processes
 // that left their group. It then starts the daemons again, with their tasks.
 func TestAKilledDelegateLeavesNoDaemons(t *testing.T) {
-	s := newStopped(t, func(c *daemonset.Config) { c.Grace = 500 * time.Millisecond })
+	s := newStopped(t, func(c *daemonset.Config) { c.Grace = 500 * time.Millisecond }, clienttest.Config{})
 	c := delegateConfig{URL: s.srv.URL, Account: s.srv.Account, Secret: s.srv.Secret, State: s.cfg.State}
 	s.srv.SetDaemonSets([]task.DaemonSet{s.set("a", "parent", nil, "t1"), s.set("b", "deaf", nil)}, payload("t1"))
 	kill := s.launch(c)
@@ -249,7 +250,7 @@ func TestAKilledDelegateLeavesNoContainer(t *testing.T) {
 	require.NoError(t, err)
 	s := newStopped(t, func(c *daemonset.Config) {
 		c.Containers, c.Labels = d, map[string]string{driver.LabelDelegate: name}
-	})
+	}, clienttest.Config{})
 	t.Cleanup(func() {
 		s.stop()
 		assert.NoError(t, d.Close())

@@ -51,17 +51,17 @@ func thisProgram(context.Context, json.RawMessage) (*exec.Cmd, func(), error) {
 }
 
 // newStand starts a delegate. The change of the config may be nil.
-func newStand(t *testing.T, change func(*daemonset.Config), opts ...clienttest.Option) *stand {
+func newStand(t *testing.T, change func(*daemonset.Config)) *stand {
 	t.Helper()
-	s := newStopped(t, change, opts...)
+	s := newStopped(t, change, clienttest.Config{})
 	s.start()
 	return s
 }
 
 // newStopped is newStand without the start of the delegate.
-func newStopped(t *testing.T, change func(*daemonset.Config), opts ...clienttest.Option) *stand {
+func newStopped(t *testing.T, change func(*daemonset.Config), manager clienttest.Config) *stand {
 	t.Helper()
-	s := &stand{T: t, srv: clienttest.NewServer(opts...), log: testbed.NewEvents(), journal: t.TempDir()}
+	s := &stand{T: t, srv: manager.NewServer(), log: testbed.NewEvents(), journal: t.TempDir()}
 	t.Cleanup(s.srv.Close)
 	s.cfg = daemonset.Config{
 		State: filepath.Join(t.TempDir(), "daemons"), Programs: thisProgram,

@@ -152,7 +152,7 @@ func TestADaemonSetWithAnotherID(t *testing.T) {
 
 // A manager may start a daemon set and hand a task over by tasks of the queue, even if it takes no reports.
 func TestDaemonSetsByTasks(t *testing.T) {
-	s := newStand(t, nil, clienttest.WithMiddleware(func(next http.Handler) http.Handler {
+	s := newStopped(t, nil, clienttest.Config{Middleware: func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if call, _, _ := clienttest.CallOf(r); call == "reconcile" { // otherwise its answer ends a call without an answer
 				http.NotFound(w, r)
@@ -160,7 +160,8 @@ func TestDaemonSetsByTasks(t *testing.T) {
 			}
 			next.ServeHTTP(w, r)
 		})
-	}))
+	}})
+	s.start()
 	set := s.set("a", "", nil)
 	data, err := json.Marshal(map[string]any{"daemon_set_id": "a", "type": "type-a", "config": set.Config})
 	require.NoError(t, err)

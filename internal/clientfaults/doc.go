@@ -1,7 +1,7 @@
 // Package clientfaults makes the network between a delegate and its manager
 // fail: it drops requests and answers, delays them, and damages answers.
 //
-//	srv := clientfaults.NewServer()
+//	srv := clientfaults.NewServer(clienttest.Config{})
 //	defer srv.Close()
 //	srv.Inject(clientfaults.Fault{Call: "respond", Kind: clientfaults.DropResponse, Times: 1})
 //

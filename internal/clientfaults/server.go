@@ -8,11 +8,12 @@ type Server struct {
 	*Faults
 }
 
-// NewServer starts a server whose faults have the seed 1, see [New]. The caller
-// closes it.
-func NewServer(opts ...clienttest.Option) *Server {
+// NewServer starts a server whose faults have the seed 1, see [New]. The faults are its
+// middleware. The caller closes it.
+func NewServer(cfg clienttest.Config) *Server {
 	f := New(1)
-	return &Server{Server: clienttest.NewServer(append(opts, clienttest.WithMiddleware(f.Wrap))...), Faults: f}
+	cfg.Middleware = f.Wrap
+	return &Server{Server: cfg.NewServer(), Faults: f}
 }
 
 // Close releases the held requests and closes the server. Close may be called

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/delegate-io/dlite/client"
+	"github.com/delegate-io/dlite/client/clienttest"
 	"github.com/delegate-io/dlite/internal/clientfaults"
 	"github.com/delegate-io/dlite/internal/token"
 	"github.com/delegate-io/dlite/task"
@@ -62,7 +63,7 @@ type raw struct {
 
 func newServer(t *testing.T) (*clientfaults.Server, *raw) {
 	t.Helper()
-	srv := clientfaults.NewServer()
+	srv := clientfaults.NewServer(clienttest.Config{})
 	t.Cleanup(srv.Close)
 	secret, err := token.ParseSecret(srv.Secret)
 	require.NoError(t, err)

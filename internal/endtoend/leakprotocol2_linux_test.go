@@ -19,7 +19,7 @@ import (
 // second starts a delegate with protocol v2, and a manager that sends secret tasks.
 func (s *site) second(t *testing.T) *clienttest.Server {
 	t.Helper()
-	server := clienttest.NewServer(clienttest.WithAccount("leaky", s.secret))
+	server := clienttest.Config{Account: "leaky", Secret: s.secret}.NewServer()
 	t.Cleanup(server.Close)
 	begin(t, s.delegate(t, "v2", server.URL, "PROTOCOL=v2\n"), func() {})
 	return server
