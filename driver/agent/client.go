@@ -28,41 +28,30 @@ func (goneError) Error() string { return "the machine of the agent is gone" }
 // FailureKind returns the kind of the failure for the answer to the manager.
 func (goneError) FailureKind() string { return stage.FailureConnectivity }
 
-// Client calls one agent. It is safe for concurrent use. Create it with [NewClient].
+// Client calls one agent. Create it with [NewClient], and set the fields before the first call.
+// Its methods are safe for concurrent use.
 type Client struct {
-	base      string
-	http      *http.Client
-	gone      <-chan struct{}
-	stopLimit time.Duration
+	// Gone makes all calls fail with [ErrGone] when it is closed. It may be nil.
+	Gone <-chan struct{}
+	// StopTimeout limits the time that a step may take to stop after its context ended, including
+	// its grace. NewClient sets one minute. It must be positive.
+	StopTimeout time.Duration
+
+	base string
+	http *http.Client
 
 	health  atomic.Pointer[Health] // nil until the agent has answered
 	readers readers
 }
 
-// Option configures a [Client].
-type Option func(*Client)
-
-// WithGone makes all calls fail with [ErrGone] when gone is closed.
-func WithGone(gone <-chan struct{}) Option { return func(c *Client) { c.gone = gone } }
-
-// WithStopTimeout limits the time that a step may take to stop after its context ended, including
-// its grace. The default is one minute. It must be positive.
-func WithStopTimeout(limit time.Duration) Option {
-	return func(c *Client) { c.stopLimit = limit }
-}
-
 // NewClient returns a client of the agent at base, such as "https://10.0.0.7:9079". The caller
 // closes rt; nil is [http.DefaultTransport].
-func NewClient(base string, rt http.RoundTripper, opts ...Option) *Client {
-	c := &Client{
-		base: strings.TrimRight(base, "/"), stopLimit: time.Minute,
+func NewClient(base string, rt http.RoundTripper) *Client {
+	return &Client{
+		base: strings.TrimRight(base, "/"), StopTimeout: time.Minute,
 		// An agent never redirects.
 		http: &http.Client{Transport: rt, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
 	}
-	for _, opt := range opts {
-		opt(c)
-	}
-	return c
 }
 
 // Transport returns a transport for one agent: HTTP/2 over mutual TLS, without a proxy. Pings
@@ -222,14 +211,14 @@ func (c *Client) retry(ctx context.Context, f func(context.Context) error) error
 // whileThere returns a context that also ends when the machine is gone.
 func (c *Client) whileThere(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	if c.gone == nil {
+	if c.Gone == nil {
 		return ctx, func() { cancel(nil) }
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-c.gone:
+		case <-c.Gone:
 			cancel(ErrGone)
 		case <-ctx.Done():
 		}

@@ -192,7 +192,9 @@ func (r *remote) client(id string) (*agent.Client, error) {
 		}
 		r.transports[id] = agent.Transport(cfg)
 	}
-	return agent.NewClient("https://"+m.address, r.transports[id], agent.WithGone(m.gone)), nil
+	c := agent.NewClient("https://"+m.address, r.transports[id])
+	c.Gone = m.gone
+	return c, nil
 }
 
 func labels(env *driver.Environment) map[string]string {

@@ -34,7 +34,7 @@ type rig struct {
 	client    *agent.Client
 }
 
-func newRig(t *testing.T, opts ...agent.Option) *rig {
+func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := newSite(t)
 	m, err := s.newMachine(t.Name())
@@ -44,7 +44,7 @@ func newRig(t *testing.T, opts ...agent.Option) *rig {
 	cfg, err := m.boot.ClientTLS("")
 	require.NoError(t, err)
 	r := &rig{t: t, machine: m, proxy: p, transport: agent.Transport(cfg)}
-	r.client = r.another(opts...)
+	r.client = r.another()
 	t.Cleanup(func() {
 		r.transport.CloseIdleConnections()
 		p.close()
@@ -56,8 +56,8 @@ func newRig(t *testing.T, opts ...agent.Option) *rig {
 }
 
 // another returns a client as a later process creates it.
-func (r *rig) another(opts ...agent.Option) *agent.Client {
-	return agent.NewClient("https://"+r.proxy.address(), r.transport, opts...)
+func (r *rig) another() *agent.Client {
+	return agent.NewClient("https://"+r.proxy.address(), r.transport)
 }
 
 func script(id, text string) *agent.StartStepRequest {
@@ -233,7 +233,8 @@ func TestADeadConnectionIsReplaced(t *testing.T) {
 func TestADeadMachineFailsItsStepsAtOnce(t *testing.T) {
 	t.Parallel()
 	gone := make(chan struct{})
-	r := newRig(t, agent.WithGone(gone))
+	r := newRig(t)
+	r.client.Gone = gone
 	out := drivertest.NewOutput()
 	done := r.start(t.Context(), r.client, script("step", `echo up; sleep 600`), out)
 	service, background := script("service", "echo up; sleep 600"), drivertest.NewOutput()
@@ -258,7 +259,8 @@ func TestADeadMachineFailsItsStepsAtOnce(t *testing.T) {
 // Rule T7: a stop does not wait without limit for an agent that does not answer.
 func TestAStopThatTheAgentDoesNotAnswerIsBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, agent.WithStopTimeout(300*time.Millisecond))
+	r := newRig(t)
+	r.client.StopTimeout = 300 * time.Millisecond
 	out := drivertest.NewOutput()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := r.start(ctx, r.client, script("step", `echo up; sleep 600`), out)

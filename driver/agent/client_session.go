@@ -96,7 +96,7 @@ func (s *session) limitStop(ctx context.Context) {
 	case <-s.lifetime.Done():
 		return
 	}
-	limit := time.NewTimer(s.c.stopLimit)
+	limit := time.NewTimer(s.c.StopTimeout)
 	defer limit.Stop()
 	select {
 	case <-limit.C:

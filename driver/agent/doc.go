@@ -29,8 +29,8 @@
 // A lost connection loses no step and no output. The agent starts a step once, even if the request
 // comes several times. It answers polls after the step has ended. It keeps the output from the
 // first byte until the stage is destroyed. The client repeats its calls until their context ends,
-// and resumes the output at the byte where the connection was lost. The option [WithGone] reports
-// the death of the machine to the client. The agent writes output that does not fit into memory to
+// and resumes the output at the byte where the connection was lost. [Client].Gone reports the
+// death of the machine to the client. The agent writes output that does not fit into memory to
 // an encrypted file without a name; the key is in memory only (rule S5).
 //
 // Start reading at agent.go for the agent, and at client.go for the client.

@@ -155,7 +155,9 @@ func (p *pod) setup(ctx context.Context, at *agent.Client, req *agent.SetupReque
 
 // agent returns a client for the agent of a container. gone is closed when it has ended.
 func (p *pod) agent(container string, gone <-chan struct{}) *agent.Client {
-	return agent.NewClient("http://hub/steps/"+container, p.link, agent.WithGone(gone), agent.WithStopTimeout(p.d.cfg.Grace+stopTime))
+	c := agent.NewClient("http://hub/steps/"+container, p.link)
+	c.Gone, c.StopTimeout = gone, p.d.cfg.Grace+stopTime
+	return c
 }
 
 // stopTime limits the time to stop a step, in addition to its grace. It includes the ten

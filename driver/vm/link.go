@@ -88,7 +88,8 @@ func (d *Driver) newLink(p *Pool, m *machine, r *record, gone <-chan struct{}) (
 	l.ended, l.end = context.WithCancel(context.Background())
 	verify := l.requestVerify
 	lk.onClose.Store(&verify)
-	l.client = agent.NewClient(lk.base, lk.transport, agent.WithGone(gone))
+	l.client = agent.NewClient(lk.base, lk.transport)
+	l.client.Gone = gone
 	go l.watch()
 	return l, nil
 }
