@@ -53,7 +53,7 @@ func noRoom(err error) bool {
 }
 
 // call limits the time of a call.
-func (p *Provider) call(ctx context.Context, f func(context.Context) error) error {
+func (p *ec2Provider) call(ctx context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CallTimeout)
 	defer cancel()
 	return f(ctx)
@@ -65,11 +65,11 @@ func filter(name string, values ...string) types.Filter {
 
 // instances returns the EC2 instances with an id, in any state. There is at most one, unless a
 // user has copied tags.
-func (p *Provider) instances(ctx context.Context, id string) ([]types.Instance, error) {
+func (p *ec2Provider) instances(ctx context.Context, id string) ([]types.Instance, error) {
 	return p.describe(ctx, filter("tag:"+tagID, id))
 }
 
-func (p *Provider) describe(ctx context.Context, filters ...types.Filter) ([]types.Instance, error) {
+func (p *ec2Provider) describe(ctx context.Context, filters ...types.Filter) ([]types.Instance, error) {
 	var all []types.Instance
 	pages := ec2.NewDescribeInstancesPaginator(p.cfg.Client, &ec2.DescribeInstancesInput{Filters: filters, MaxResults: aws.Int32(500)})
 	for pages.HasMorePages() {
@@ -96,7 +96,7 @@ func gather(page *ec2.DescribeInstancesOutput) []types.Instance {
 }
 
 // bounded is a client with limited calls, for the SDK's waiter.
-type bounded struct{ *Provider }
+type bounded struct{ *ec2Provider }
 
 // DescribeInstances implements [ec2.DescribeInstancesAPIClient].
 func (b bounded) DescribeInstances(ctx context.Context, in *ec2.DescribeInstancesInput, options ...func(*ec2.Options)) (out *ec2.DescribeInstancesOutput, err error) {
@@ -111,7 +111,7 @@ func (b bounded) DescribeInstances(ctx context.Context, in *ec2.DescribeInstance
 var errTimeout = errors.New("timed out")
 
 // await polls the instances of an id until done returns true or an error.
-func (p *Provider) await(ctx context.Context, limit time.Duration, id string, done func([]types.Instance) (bool, error)) error {
+func (p *ec2Provider) await(ctx context.Context, limit time.Duration, id string, done func([]types.Instance) (bool, error)) error {
 	var failed error
 	waiter := ec2.NewInstanceExistsWaiter(bounded{p}, func(o *ec2.InstanceExistsWaiterOptions) {
 		o.MinDelay, o.MaxDelay = p.cfg.Poll, 5*p.cfg.Poll

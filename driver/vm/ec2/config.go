@@ -1,7 +1,6 @@
 package ec2
 
 import (
-	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -11,19 +10,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/ec2"
 )
 
-// Client lists the calls that this package needs. The EC2 client of the AWS SDK implements it.
-type Client interface {
-	RunInstances(context.Context, *ec2.RunInstancesInput, ...func(*ec2.Options)) (*ec2.RunInstancesOutput, error)
-	DescribeInstances(context.Context, *ec2.DescribeInstancesInput, ...func(*ec2.Options)) (*ec2.DescribeInstancesOutput, error)
-	DescribeVolumes(context.Context, *ec2.DescribeVolumesInput, ...func(*ec2.Options)) (*ec2.DescribeVolumesOutput, error)
-	DescribeImages(context.Context, *ec2.DescribeImagesInput, ...func(*ec2.Options)) (*ec2.DescribeImagesOutput, error)
-	ModifyInstanceAttribute(context.Context, *ec2.ModifyInstanceAttributeInput, ...func(*ec2.Options)) (*ec2.ModifyInstanceAttributeOutput, error)
-	TerminateInstances(context.Context, *ec2.TerminateInstancesInput, ...func(*ec2.Options)) (*ec2.TerminateInstancesOutput, error)
-}
-
 // Config describes the machines. Client and one of AMI and LaunchTemplate are required.
 type Config struct {
-	Client Client
+	// Client is an EC2 client of the AWS SDK.
+	Client *ec2.Client
 
 	// AMI is the id of the image.
 	AMI string

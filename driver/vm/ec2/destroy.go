@@ -13,7 +13,7 @@ import (
 
 // Destroy implements [vm.Provider]. It returns when the machine is shutting down, which cannot be
 // reversed and costs nothing. EC2 removes its volumes, addresses and interfaces with it.
-func (p *Provider) Destroy(ctx context.Context, id string) error {
+func (p *ec2Provider) Destroy(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CreateTimeout)
 	defer cancel()
 	found, err := p.appeared(ctx, id)
@@ -49,7 +49,7 @@ func (p *Provider) Destroy(ctx context.Context, id string) error {
 
 // appeared returns the instances of an id. It waits for Settle before it reports that there is
 // none, because EC2 shows a new instance with a delay.
-func (p *Provider) appeared(ctx context.Context, id string) ([]types.Instance, error) {
+func (p *ec2Provider) appeared(ctx context.Context, id string) ([]types.Instance, error) {
 	var all []types.Instance
 	looked := false
 	err := p.await(ctx, p.cfg.Settle, id, func(found []types.Instance) (bool, error) {
@@ -62,7 +62,7 @@ func (p *Provider) appeared(ctx context.Context, id string) ([]types.Instance, e
 	return all, err
 }
 
-func (p *Provider) terminate(ctx context.Context, id string, i *types.Instance) error {
+func (p *ec2Provider) terminate(ctx context.Context, id string, i *types.Instance) error {
 	if err := p.bindVolumes(ctx, id, i); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (p *Provider) terminate(ctx context.Context, id string, i *types.Instance) 
 
 // bindVolumes makes EC2 delete a machine's own volumes with it, even if its image or template
 // keeps them. It ignores volumes that a user attached later.
-func (p *Provider) bindVolumes(ctx context.Context, id string, i *types.Instance) error {
+func (p *ec2Provider) bindVolumes(ctx context.Context, id string, i *types.Instance) error {
 	staying := map[string]string{} // device by volume
 	for _, m := range i.BlockDeviceMappings {
 		if m.Ebs != nil && !aws.ToBool(m.Ebs.DeleteOnTermination) {

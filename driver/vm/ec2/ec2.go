@@ -26,25 +26,23 @@ const (
 // exceeded the account's limits. A later attempt may succeed.
 var errCapacity = errors.New("EC2 has no capacity for the machine")
 
-// Provider implements [vm.Provider] on EC2. It has no state that another process needs. It is safe
+// ec2Provider implements [vm.Provider] on EC2. It has no state that another process needs. It is safe
 // for concurrent use.
-type Provider struct {
+type ec2Provider struct {
 	cfg  Config
 	root device
 }
 
-var _ vm.Provider = (*Provider)(nil)
-
 // New checks the configuration. It makes no call to EC2.
-func New(cfg Config) (*Provider, error) {
+func New(cfg Config) (vm.Provider, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	return &Provider{cfg: cfg}, nil
+	return &ec2Provider{cfg: cfg}, nil
 }
 
 // Name returns "ec2".
-func (p *Provider) Name() string { return "ec2" }
+func (p *ec2Provider) Name() string { return "ec2" }
 
 // made is the Data of a machine's record.
 type made struct {
@@ -56,7 +54,7 @@ type made struct {
 
 // Create implements [vm.Provider]. It returns when EC2 reports the machine as running, which is
 // before its agent serves.
-func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+func (p *ec2Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.CreateTimeout)
 	defer cancel()
 	port, err := p.run(ctx, spec)
@@ -87,7 +85,7 @@ func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error)
 
 // run starts the machine in the first subnet with capacity, and returns the port of its agent.
 // After an error with an unknown result it stops, so that it never creates two machines.
-func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err error) {
+func (p *ec2Provider) run(ctx context.Context, spec vm.Spec) (port string, err error) {
 	device, err := p.rootDevice(ctx)
 	if err != nil {
 		return "", err
@@ -117,7 +115,7 @@ func (p *Provider) run(ctx context.Context, spec vm.Spec) (port string, err erro
 }
 
 // running waits until the machine runs and has an address.
-func (p *Provider) running(ctx context.Context, id string) (*types.Instance, error) {
+func (p *ec2Provider) running(ctx context.Context, id string) (*types.Instance, error) {
 	var last *types.Instance
 	err := p.await(ctx, p.cfg.CreateTimeout, id, func(found []types.Instance) (bool, error) {
 		if len(found) == 0 {
@@ -144,7 +142,7 @@ func (p *Provider) running(ctx context.Context, id string) (*types.Instance, err
 }
 
 // address returns the machine's address for the delegate, or "".
-func (p *Provider) address(i *types.Instance) string {
+func (p *ec2Provider) address(i *types.Instance) string {
 	if p.cfg.PublicAddress {
 		return aws.ToString(i.PublicIpAddress)
 	}
@@ -152,7 +150,7 @@ func (p *Provider) address(i *types.Instance) string {
 }
 
 // Alive implements [vm.Provider]. A machine that is starting counts as alive.
-func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
+func (p *ec2Provider) Alive(ctx context.Context, id string) (bool, error) {
 	found, err := p.instances(ctx, id)
 	if err != nil {
 		return false, fmt.Errorf("look for machine %s: %w", id, err)
@@ -167,7 +165,7 @@ func (p *Provider) Alive(ctx context.Context, id string) (bool, error) {
 }
 
 // List implements [vm.Provider]. It omits machines that are ending.
-func (p *Provider) List(ctx context.Context, owner string) ([]string, error) {
+func (p *ec2Provider) List(ctx context.Context, owner string) ([]string, error) {
 	found, err := p.describe(ctx,
 		filter("tag:"+tagOwner, owner),
 		filter("instance-state-name", "pending", "running", "stopping", "stopped"))

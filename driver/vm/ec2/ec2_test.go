@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // provider returns a provider for the cloud, with short pauses.
-func (c *cloud) provider(change ...func(*ec2.Config)) *ec2.Provider {
+func (c *cloud) provider(change ...func(*ec2.Config)) vm.Provider {
 	c.tb.Helper()
 	cfg := ec2.Config{
 		Client: c.client(), AMI: "ami-1", InstanceType: "m7i.large",

@@ -20,7 +20,7 @@ import (
 
 // request returns the request for a machine in the nth subnet. The client token includes the
 // subnet, because a token belongs to one request.
-func (p *Provider) request(spec vm.Spec, userData, device string, n int) *ec2.RunInstancesInput {
+func (p *ec2Provider) request(spec vm.Spec, userData, device string, n int) *ec2.RunInstancesInput {
 	c := &p.cfg
 	in := &ec2.RunInstancesInput{
 		ClientToken: aws.String(fmt.Sprintf("%s-%d", spec.ID, n)),
@@ -95,7 +95,7 @@ const maxTags = 50
 
 // tags returns a machine's tags, sorted, because repeated requests must be equal. Labels come from
 // tasks, so tags ignores those that EC2 would reject.
-func (p *Provider) tags(spec vm.Spec) []types.Tag {
+func (p *ec2Provider) tags(spec vm.Spec) []types.Tag {
 	all := map[string]string{}
 	for _, k := range slices.Sorted(maps.Keys(spec.Labels)) {
 		if v := spec.Labels[k]; validTag(k, v) && len(all) < maxTags-3-len(p.cfg.Tags) {
@@ -144,7 +144,7 @@ func (d *device) known() string {
 }
 
 // rootDevice returns the name of the first disk, if the request needs it.
-func (p *Provider) rootDevice(ctx context.Context) (string, error) {
+func (p *ec2Provider) rootDevice(ctx context.Context) (string, error) {
 	v := p.cfg.RootVolume
 	if name := p.root.known(); !v.set() || v.Device != "" || name != "" {
 		return v.Device + name, nil

@@ -18,7 +18,7 @@ const maxUserData = 16 << 10
 const bootFile = "/run/dlite/boot.json"
 
 // userData returns the user data of a machine and the port of its agent.
-func (p *Provider) userData(raw []byte) (data, port string, err error) {
+func (p *ec2Provider) userData(raw []byte) (data, port string, err error) {
 	var boot agent.Boot
 	if err := json.Unmarshal(raw, &boot); err != nil {
 		return "", "", fmt.Errorf("its boot is not JSON: %w", err)
@@ -47,7 +47,7 @@ func (p *Provider) userData(raw []byte) (data, port string, err error) {
 }
 
 // cloudInit returns a cloud-config. It is YAML, which includes JSON.
-func (p *Provider) cloudInit(boot []byte) ([]byte, error) {
+func (p *ec2Provider) cloudInit(boot []byte) ([]byte, error) {
 	type file struct {
 		Path        string `json:"path"`
 		Permissions string `json:"permissions"`
@@ -67,7 +67,7 @@ func (p *Provider) cloudInit(boot []byte) ([]byte, error) {
 // script returns the script that starts the agent. It first removes cloud-init's copies of the
 // user data. It protects the agent from the out-of-memory killer, because a step may use up the
 // memory.
-func (p *Provider) script() string {
+func (p *ec2Provider) script() string {
 	a := p.cfg.Agent
 	var b strings.Builder
 	line := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }

@@ -38,18 +38,30 @@ type Config struct {
 	// the networks of this host, and the host's loopback services at 10.0.2.2.
 	Restrict bool
 	// Forward lists more TCP ports of the guest. Each is available at a free port of 127.0.0.1,
-	// which the machine's Data contains (see [Data]).
+	// which the machine's Data contains under "forward", by the port of the guest.
 	Forward []int
 	// BootTimeout limits the time until a guest's agent is ready. It defaults to 2 minutes.
 	BootTimeout time.Duration
-	// Template replaces [DefaultTemplate]: the domain's XML with placeholders such as
-	// ${id}, which DefaultTemplate documents. It must keep the name, the metadata, the
-	// channel and the network.
+	// Template replaces the default template: the domain's XML with placeholders. It must keep the
+	// name, the metadata, the channel and the network. The values of the placeholders are text with
+	// XML's special characters escaped, or whole elements:
+	//
+	//	${type} ${arch} ${machine}   Type, Arch and Machine
+	//	${id}                        the machine's id, which is the domain's name
+	//	${metadata}                  the element by which the driver finds its machines
+	//	${memory_mb} ${cpus}         MemoryMB and CPUs
+	//	${boot}                      elements of kernel, initrd and command line, empty without Kernel
+	//	${cpu}                       the element of CPU
+	//	${disk}                      the element of the machine's disk, empty without Image
+	//	${port}                      the name of the serial port that the agent listens on
+	//	${network}                   QEMU's user-mode network, with the ports that it forwards
+	//
+	// "$$" is a dollar sign.
 	Template string
 }
 
-// Data is the JSON value of [vm.Machine.Data].
-type Data struct {
+// machineData is the JSON value of [vm.Machine.Data].
+type machineData struct {
 	// UUID is the domain's id.
 	UUID string `json:"uuid"`
 	// Forward has the host and port for each port of [Config.Forward].
@@ -74,7 +86,7 @@ func (c Config) complete() (Config, error) {
 	}
 	for value, fallback := range map[*string]string{
 		&c.Socket: "/var/run/libvirt/libvirt-sock", &c.URI: "qemu:///system", &c.Type: "kvm", &c.Arch: "x86_64",
-		&c.Machine: "q35", &c.ImageFormat: "qcow2", &c.Pool: "default", &c.Template: DefaultTemplate,
+		&c.Machine: "q35", &c.ImageFormat: "qcow2", &c.Pool: "default", &c.Template: defaultTemplate,
 	} {
 		if *value == "" {
 			*value = fallback

@@ -16,22 +16,10 @@ import (
 // namespace marks the metadata of the driver's machines.
 const namespace = "https://github.com/delegate-io/dlite/driver/vm/libvirt"
 
-// DefaultTemplate describes a machine with virtio devices alone. The machine does not
-// survive the host, so its disk does not wait for the host's disks. The values of the
-// placeholders are text with XML's special characters escaped, or whole elements:
-//
-//	${type} ${arch} ${machine}   Config.Type, Arch and Machine
-//	${id}                        the machine's id, which is the domain's name
-//	${metadata}                  the element by which the driver finds its machines
-//	${memory_mb} ${cpus}         Config.MemoryMB and CPUs
-//	${boot}                      elements of kernel, initrd and command line, empty without Config.Kernel
-//	${cpu}                       the element of Config.CPU
-//	${disk}                      the element of the machine's disk, empty without Config.Image
-//	${port}                      the name of the serial port that the agent listens on
-//	${network}                   QEMU's user-mode network, with the ports that it forwards
-//
-// "$$" is a dollar sign.
-const DefaultTemplate = `<domain type='${type}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
+// defaultTemplate describes a machine with virtio devices alone. The machine does not survive
+// the host, so its disk does not wait for the host's disks. [Config.Template] documents the
+// placeholders.
+const defaultTemplate = `<domain type='${type}' xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'>
   <name>${id}</name>
   <metadata>${metadata}</metadata>
   <memory unit='MiB'>${memory_mb}</memory>
@@ -57,11 +45,11 @@ const DefaultTemplate = `<domain type='${type}' xmlns:qemu='http://libvirt.org/s
 `
 
 // xml returns the description of a machine's domain.
-func (p *Provider) xml(spec vm.Spec, disk string) (string, error) {
+func (p *libvirtProvider) xml(spec vm.Spec, disk string) (string, error) {
 	return expand(p.config.Template, placeholders(p.config, spec, disk))
 }
 
-// placeholders returns the values that [DefaultTemplate] documents.
+// placeholders returns the values of the placeholders, see [Config.Template].
 func placeholders(c Config, spec vm.Spec, disk string) map[string]string {
 	values := map[string]string{
 		"type": escape(c.Type), "arch": escape(c.Arch), "machine": escape(c.Machine), "id": escape(spec.ID),

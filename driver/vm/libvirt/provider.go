@@ -26,27 +26,27 @@ const (
 	leaveTime = time.Second
 )
 
-// Provider implements [vm.Provider]. It is safe for concurrent use. It keeps no connection, so the
+// libvirtProvider implements [vm.Provider]. It is safe for concurrent use. It keeps no connection, so the
 // daemon may restart at any time.
-type Provider struct {
+type libvirtProvider struct {
 	config   Config
 	creating provider.Creating
 }
 
 // New checks the configuration. It does not call the daemon.
-func New(config Config) (*Provider, error) {
+func New(config Config) (vm.Provider, error) {
 	c, err := config.complete()
 	if err != nil {
 		return nil, fmt.Errorf("machines with libvirt: %w", err)
 	}
-	return &Provider{config: c}, nil
+	return &libvirtProvider{config: c}, nil
 }
 
 // Name returns "libvirt".
-func (p *Provider) Name() string { return "libvirt" }
+func (p *libvirtProvider) Name() string { return "libvirt" }
 
 // with connects to the daemon and calls do. It aborts running calls when ctx ends.
-func (p *Provider) with(ctx context.Context, do func(daemon *libvirt.Libvirt) error) (err error) {
+func (p *libvirtProvider) with(ctx context.Context, do func(daemon *libvirt.Libvirt) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", p.config.Socket)
@@ -81,7 +81,7 @@ func ended(ctx context.Context, err error) error {
 var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // Create defines a domain, creates its disk, starts it and sends its agent the boot (rule D6).
-func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+func (p *libvirtProvider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	m, err := p.create(ctx, spec)
 	if err != nil {
 		return vm.Machine{}, fmt.Errorf("create machine %s with libvirt: %w", spec.ID, err)
@@ -89,7 +89,7 @@ func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error)
 	return m, nil
 }
 
-func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
+func (p *libvirtProvider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
 	if !id.MatchString(spec.ID) || !id.MatchString(spec.Owner) {
 		return vm.Machine{}, fmt.Errorf("its id or its owner %q is not valid", spec.Owner)
 	}
@@ -107,7 +107,7 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 	}()
 
 	var path string
-	data := Data{}
+	data := machineData{}
 	var address string
 	// The daemon finishes a call whose client has gone, and could create a domain after Destroy
 	// looked for it. Create therefore waits for each call and checks ctx in between.
@@ -142,7 +142,7 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 }
 
 // start creates the parts of a machine, the domain first: from then on List returns it.
-func (p *Provider) start(ctx context.Context, daemon *libvirt.Libvirt, spec vm.Spec) (libvirt.Domain, error) {
+func (p *libvirtProvider) start(ctx context.Context, daemon *libvirt.Libvirt, spec vm.Spec) (libvirt.Domain, error) {
 	none := libvirt.Domain{}
 	disk := ""
 	if p.config.Image != "" {
@@ -200,7 +200,7 @@ func forwards(daemon *libvirt.Libvirt, domain libvirt.Domain) (map[int]string, e
 
 // boot sends the boot to the agent at the port's socket. The agent may have reported earlier that
 // it is ready.
-func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) error {
+func (p *libvirtProvider) boot(ctx context.Context, path string, boot func() []byte) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.config.BootTimeout, fmt.Errorf("the agent was not ready within %v", p.config.BootTimeout))
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
@@ -217,7 +217,7 @@ func (p *Provider) boot(ctx context.Context, path string, boot func() []byte) er
 
 // Destroy ends the domain, deletes its disk and undefines it. A running Create of this process is
 // stopped first.
-func (p *Provider) Destroy(ctx context.Context, machine string) error {
+func (p *libvirtProvider) Destroy(ctx context.Context, machine string) error {
 	err := fmt.Errorf("%q is not a machine", machine)
 	if id.MatchString(machine) {
 		if err = p.creating.Stop(ctx, machine); err == nil {
@@ -230,7 +230,7 @@ func (p *Provider) Destroy(ctx context.Context, machine string) error {
 	return nil
 }
 
-func (p *Provider) remove(ctx context.Context, machine string) error {
+func (p *libvirtProvider) remove(ctx context.Context, machine string) error {
 	return p.with(ctx, func(daemon *libvirt.Libvirt) error {
 		domain, err := daemon.DomainLookupByName(machine)
 		if err != nil && !is(err, libvirt.ErrNoDomain) {
@@ -261,7 +261,7 @@ func (p *Provider) remove(ctx context.Context, machine string) error {
 }
 
 // Alive reports whether the domain runs. A paused domain does not, for example without disk space.
-func (p *Provider) Alive(ctx context.Context, machine string) (alive bool, err error) {
+func (p *libvirtProvider) Alive(ctx context.Context, machine string) (alive bool, err error) {
 	if !id.MatchString(machine) {
 		return false, fmt.Errorf("%q is not a machine", machine)
 	}
@@ -284,7 +284,7 @@ func (p *Provider) Alive(ctx context.Context, machine string) (alive bool, err e
 }
 
 // List returns the machines whose metadata has the owner.
-func (p *Provider) List(ctx context.Context, of string) (ids []string, err error) {
+func (p *libvirtProvider) List(ctx context.Context, of string) (ids []string, err error) {
 	if !id.MatchString(of) {
 		return nil, fmt.Errorf("list machines of libvirt: %q is not an owner", of)
 	}

@@ -56,7 +56,7 @@ func makePool(t *testing.T, daemon *testbed.LibvirtDaemon, dir string) {
 	require.NoError(t, err)
 }
 
-func open(tb testing.TB, c ours.Config) *ours.Provider {
+func open(tb testing.TB, c ours.Config) vm.Provider {
 	tb.Helper()
 	p, err := ours.New(c)
 	require.NoError(tb, err)

@@ -13,7 +13,7 @@ import (
 func volume(machine string) string { return machine + ".qcow2" }
 
 // diskPath returns the path of a machine's future disk.
-func (p *Provider) diskPath(daemon *libvirt.Libvirt, machine string) (string, error) {
+func (p *libvirtProvider) diskPath(daemon *libvirt.Libvirt, machine string) (string, error) {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if err != nil {
 		return "", fmt.Errorf("find the storage pool %s: %w", p.config.Pool, err)
@@ -32,7 +32,7 @@ func (p *Provider) diskPath(daemon *libvirt.Libvirt, machine string) (string, er
 }
 
 // makeDisk creates an overlay of the image, of the same size.
-func (p *Provider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
+func (p *libvirtProvider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if err != nil {
 		return fmt.Errorf("find the storage pool %s: %w", p.config.Pool, err)
@@ -57,7 +57,7 @@ func (p *Provider) makeDisk(daemon *libvirt.Libvirt, machine string) error {
 }
 
 // deleteDisk deletes a machine's disk. A missing disk or storage pool is no error.
-func (p *Provider) deleteDisk(daemon *libvirt.Libvirt, machine string) error {
+func (p *libvirtProvider) deleteDisk(daemon *libvirt.Libvirt, machine string) error {
 	pool, err := daemon.StoragePoolLookupByName(p.config.Pool)
 	if is(err, libvirt.ErrNoStoragePool) {
 		return nil

@@ -44,7 +44,7 @@ type site struct {
 
 // watched records the addresses of the spies of its machines.
 type watched struct {
-	*qemu.Provider
+	vm.Provider
 
 	mu    sync.Mutex
 	spies map[string]string // by machine; guarded by mu

@@ -68,7 +68,7 @@ type guest struct {
 }
 
 // create creates a machine, which is destroyed with the test.
-func create(tb testing.TB, p *qemu.Provider) *guest {
+func create(tb testing.TB, p vm.Provider) *guest {
 	tb.Helper()
 	g := &guest{id: newID(), boot: newBoot(tb)}
 	tb.Cleanup(func() { destroy(tb, p, g.id) })
@@ -81,7 +81,7 @@ func create(tb testing.TB, p *qemu.Provider) *guest {
 	return g
 }
 
-func destroy(tb testing.TB, p *qemu.Provider, id string) {
+func destroy(tb testing.TB, p vm.Provider, id string) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), patience)
 	defer cancel()

@@ -17,8 +17,8 @@ import (
 	"github.com/delegate-io/dlite/driver/vm/internal/provider"
 )
 
-// Provider implements [vm.Provider]. It is safe for concurrent use.
-type Provider struct {
+// qemuProvider implements [vm.Provider]. It is safe for concurrent use.
+type qemuProvider struct {
 	config   Config
 	creating provider.Creating
 
@@ -27,7 +27,7 @@ type Provider struct {
 }
 
 // New checks the configuration and starts nothing.
-func New(config Config) (*Provider, error) {
+func New(config Config) (vm.Provider, error) {
 	c, err := config.complete()
 	if err == nil {
 		err = os.MkdirAll(filepath.Join(c.StateDir, "machines"), 0o700)
@@ -35,15 +35,15 @@ func New(config Config) (*Provider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("machines with QEMU: %w", err)
 	}
-	return &Provider{config: c, started: map[string]*machine{}}, nil
+	return &qemuProvider{config: c, started: map[string]*machine{}}, nil
 }
 
 // Name returns "qemu".
-func (p *Provider) Name() string { return "qemu" }
+func (p *qemuProvider) Name() string { return "qemu" }
 
 // Create starts a machine, or restores it from the snapshot, and sends its agent the boot (rule
 // D6). With Snapshot, the first Create makes the snapshot and the others wait for it.
-func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
+func (p *qemuProvider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error) {
 	m, err := p.create(ctx, spec)
 	if err != nil {
 		if p.config.guessed && ctx.Err() == nil {
@@ -58,7 +58,7 @@ func (p *Provider) Create(ctx context.Context, spec vm.Spec) (vm.Machine, error)
 // id is the form of a machine's id and of an owner.
 var id = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
-func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
+func (p *qemuProvider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err error) {
 	if !id.MatchString(spec.ID) || !id.MatchString(spec.Owner) {
 		return vm.Machine{}, fmt.Errorf("its id or its owner %q is not valid", spec.Owner)
 	}
@@ -95,7 +95,7 @@ func (p *Provider) create(ctx context.Context, spec vm.Spec) (_ vm.Machine, err 
 }
 
 // bringUp waits until the agent of a started machine serves.
-func (p *Provider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec vm.Spec) (vm.Machine, error) {
+func (p *qemuProvider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec vm.Spec) (vm.Machine, error) {
 	if snap != nil {
 		if err := m.restore(ctx, snap); err != nil {
 			return vm.Machine{}, err
@@ -123,14 +123,14 @@ func (p *Provider) bringUp(ctx context.Context, m *machine, snap *snapshot, spec
 
 // Destroy ends the machine's process, waits for its end and removes its directory. A running
 // Create of this process is stopped first.
-func (p *Provider) Destroy(ctx context.Context, machine string) error {
+func (p *qemuProvider) Destroy(ctx context.Context, machine string) error {
 	if err := p.destroy(ctx, machine); err != nil {
 		return fmt.Errorf("destroy machine %s of QEMU: %w", machine, err)
 	}
 	return nil
 }
 
-func (p *Provider) destroy(ctx context.Context, machine string) error {
+func (p *qemuProvider) destroy(ctx context.Context, machine string) error {
 	if err := p.creating.Stop(ctx, machine); err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (p *Provider) destroy(ctx context.Context, machine string) error {
 }
 
 // Alive reports whether the machine's process runs.
-func (p *Provider) Alive(_ context.Context, machine string) (bool, error) {
+func (p *qemuProvider) Alive(_ context.Context, machine string) (bool, error) {
 	dir, err := p.find(machine)
 	if err != nil || dir == "" {
 		return false, err
@@ -164,7 +164,7 @@ func (p *Provider) Alive(_ context.Context, machine string) (bool, error) {
 }
 
 // List returns the machines of an owner.
-func (p *Provider) List(_ context.Context, owner string) ([]string, error) {
+func (p *qemuProvider) List(_ context.Context, owner string) ([]string, error) {
 	if !id.MatchString(owner) {
 		return nil, fmt.Errorf("list machines of QEMU: %q is not an owner", owner)
 	}
@@ -180,7 +180,7 @@ func (p *Provider) List(_ context.Context, owner string) ([]string, error) {
 
 // machines returns the directory names of the machines that match. An unreadable state directory
 // is an error, because an empty result means that the machines are gone.
-func (p *Provider) machines(wanted func(owner, machine string) bool) (names []string, err error) {
+func (p *qemuProvider) machines(wanted func(owner, machine string) bool) (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(p.config.StateDir, "machines"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -194,12 +194,12 @@ func (p *Provider) machines(wanted func(owner, machine string) bool) (names []st
 }
 
 // dir returns a machine's directory. It is created before all other parts of the machine.
-func (p *Provider) dir(owner, machine string) string {
+func (p *qemuProvider) dir(owner, machine string) string {
 	return filepath.Join(p.config.StateDir, "machines", owner+"."+machine)
 }
 
 // find returns the directory of a machine with unknown owner, or "".
-func (p *Provider) find(machine string) (string, error) {
+func (p *qemuProvider) find(machine string) (string, error) {
 	if !id.MatchString(machine) {
 		return "", fmt.Errorf("%q is not a machine", machine)
 	}

@@ -21,21 +21,21 @@ import (
 	"github.com/delegate-io/dlite/internal/testbed"
 )
 
-func open(tb testing.TB, c qemu.Config) *qemu.Provider {
+func open(tb testing.TB, c qemu.Config) vm.Provider {
 	tb.Helper()
 	p, err := qemu.New(c)
 	require.NoError(tb, err)
 	return p
 }
 
-func alive(tb testing.TB, p *qemu.Provider, id string) bool {
+func alive(tb testing.TB, p vm.Provider, id string) bool {
 	tb.Helper()
 	is, err := p.Alive(tb.Context(), id)
 	require.NoError(tb, err)
 	return is
 }
 
-func list(tb testing.TB, p *qemu.Provider, owner string) []string {
+func list(tb testing.TB, p vm.Provider, owner string) []string {
 	tb.Helper()
 	ids, err := p.List(tb.Context(), owner)
 	require.NoError(tb, err)
@@ -142,9 +142,9 @@ func TestAnIncompleteMachineIsDestroyed(t *testing.T) {
 // Rule D6: a Create that its caller or a Destroy stops leaves nothing.
 func TestACanceledCreateLeavesNothing(t *testing.T) {
 	t.Parallel()
-	for name, giveUp := range map[string]func(t *testing.T, p *qemu.Provider, id string, cancel func()){
-		"by its caller": func(_ *testing.T, _ *qemu.Provider, _ string, cancel func()) { cancel() },
-		"by a destroy":  func(t *testing.T, p *qemu.Provider, id string, _ func()) { destroy(t, p, id) },
+	for name, giveUp := range map[string]func(t *testing.T, p vm.Provider, id string, cancel func()){
+		"by its caller": func(_ *testing.T, _ vm.Provider, _ string, cancel func()) { cancel() },
+		"by a destroy":  func(t *testing.T, p vm.Provider, id string, _ func()) { destroy(t, p, id) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
