@@ -72,7 +72,7 @@ func serve(ctx context.Context, url, account, secret, metricsAddress, state stri
 	p := poller.New(c, router.New(routes, router.WithMiddleware(router.Metrics(tasks.Observe)), router.Standard(log, resolve)),
 		poller.WithStages(stages), poller.WithTags("custom"), poller.WithLogger(log), poller.WithSignals(signals...))
 	registry.MustRegister(tasks, metrics.Poller(p, stages.Slots()))
-	server, err := telemetry.Listen(ctx, metricsAddress, telemetry.Handler(registry, metrics.Live(p), metrics.Ready(p)))
+	server, err := telemetry.Listen(ctx, metricsAddress, "", telemetry.Handler(registry, metrics.Live(p), metrics.Ready(p)), log)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ func observeDelegate(ctx context.Context, cfg config, log zerolog.Logger) (*obse
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	live := telemetry.Checks{{Name: "loops", Run: o.check(metrics.Live, nil)}}
 	ready := telemetry.Checks{{Name: "manager", Run: o.check(metrics.Ready, errors.New("the delegate is starting"))}}
-	o.server, err = telemetry.ListenAt(ctx, cfg.HTTPBind, "127.0.0.1:3000", telemetry.Handler(o.registry, live, ready), log)
+	o.server, err = telemetry.Listen(ctx, cfg.HTTPBind, "127.0.0.1:3000", telemetry.Handler(o.registry, live, ready), log)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("HTTP_BIND: %w", err), o.close())
 	}

@@ -33,7 +33,7 @@ func serveMetrics(ctx context.Context, c *serverCommand, m *manager.Manager, pip
 	operator.Post("/pause", pause(m, true))
 	operator.Post("/resume", pause(m, false))
 	routes.Handle("/*", telemetry.Handler(registry, m.LiveChecks(), m.ReadyChecks()))
-	return telemetry.ListenAt(ctx, c.HTTPBind, defaultMetrics, routes, log)
+	return telemetry.Listen(ctx, c.HTTPBind, defaultMetrics, routes, log)
 }
 
 // minOperatorToken is the smallest length of OPERATOR_TOKEN.

@@ -208,5 +208,5 @@ func (c *serverCommand) serve(ctx context.Context, out io.Writer) (err error) {
 func (c *serverCommand) metrics(ctx context.Context, s *pipeline.Service, ready telemetry.Checks, log zerolog.Logger) (*telemetry.Server, error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(s.Metrics(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	return telemetry.ListenAt(ctx, c.HTTPBind, defaultMetrics, telemetry.Handler(registry, nil, ready), log)
+	return telemetry.Listen(ctx, c.HTTPBind, defaultMetrics, telemetry.Handler(registry, nil, ready), log)
 }

@@ -5,7 +5,7 @@
 //	registry := prometheus.NewRegistry()
 //	registry.MustRegister(telemetry.Host(workDir))
 //	handler := telemetry.Handler(registry, live, ready)
-//	server, err := telemetry.Listen(ctx, ":3000", handler)
+//	server, err := telemetry.Listen(ctx, ":3000", "", handler, log)
 //	...
 //	defer server.Close(ctx)
 //

@@ -56,11 +56,31 @@ type Server struct {
 // Listen serves handler at address, such as ":3000". Port 0 selects a free port. It
 // returns an error if it cannot listen. The end of ctx does not stop the server.
 //
+// The address "off" means no server: Listen returns nil. An empty address means the
+// address fallback. If another program uses the fallback, Listen logs a warning and
+// returns a nil server.
+//
 // The server refuses requests of web pages with status 403: at a loopback address, those
 // whose Host is not localhost or a loopback address; at every address, those with an
 // unsafe method from another origin. It has at most 256 connections, and ends slow and
 // idle ones.
-func Listen(ctx context.Context, address string, handler http.Handler) (*Server, error) {
+func Listen(ctx context.Context, address, fallback string, handler http.Handler, log zerolog.Logger) (*Server, error) {
+	if address == "off" {
+		return nil, nil //nolint:nilnil // a nil server can be closed
+	}
+	s, err := listen(ctx, cmp.Or(address, fallback), handler)
+	switch {
+	case err != nil && address == "":
+		log.Warn().Err(err).Msg("cannot serve metrics and health checks: set HTTP_BIND to another address, or to off")
+		return nil, nil //nolint:nilnil // as above
+	case err != nil:
+		return nil, err
+	}
+	log.Info().Stringer("address", s.addr).Msg("serving metrics and health checks")
+	return s, nil
+}
+
+func listen(ctx context.Context, address string, handler http.Handler) (*Server, error) {
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listening for metrics and health: %w", err)
@@ -70,26 +90,6 @@ func Listen(ctx context.Context, address string, handler http.Handler) (*Server,
 		addr:   l.Addr(), done: make(chan error, 1),
 	}
 	go func() { s.done <- s.server.Serve(httpserver.LimitConnections(maxConnections, 0)(l)) }()
-	return s, nil
-}
-
-// ListenAt is [Listen] for the setting of a program. The setting is an address, "off"
-// for no server, or empty for the address fallback. It returns a nil server for
-// "off". If the fallback is in use by another program, it logs a warning and returns a
-// nil server.
-func ListenAt(ctx context.Context, setting, fallback string, handler http.Handler, log zerolog.Logger) (*Server, error) {
-	if setting == "off" {
-		return nil, nil //nolint:nilnil // a nil server can be closed
-	}
-	s, err := Listen(ctx, cmp.Or(setting, fallback), handler)
-	switch {
-	case err != nil && setting == "":
-		log.Warn().Err(err).Msg("cannot serve metrics and health checks: set HTTP_BIND to another address, or to off")
-		return nil, nil //nolint:nilnil // as above
-	case err != nil:
-		return nil, err
-	}
-	log.Info().Stringer("address", s.addr).Msg("serving metrics and health checks")
 	return s, nil
 }
 

@@ -33,7 +33,7 @@ func TestMetricsIncludeTheHost(t *testing.T) {
 	t.Parallel()
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(telemetry.Host(filepath.Join(t.TempDir(), "not", "yet")))
-	s, err := telemetry.Listen(t.Context(), "127.0.0.1:0", telemetry.Handler(registry, nil, nil))
+	s, err := telemetry.Listen(t.Context(), "127.0.0.1:0", "", telemetry.Handler(registry, nil, nil), zerolog.Nop())
 	require.NoError(t, err)
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+"/metrics", nil)
 	require.NoError(t, err)
@@ -58,29 +58,29 @@ func TestMetricsIncludeTheHost(t *testing.T) {
 	assert.Positive(t, value(t, body, `dlite_host_cpu_seconds_total{mode="idle"}`))
 }
 
-// Rule L3: if the default port is in use, ListenAt logs a warning. If a configured
+// Rule L3: if the default port is in use, Listen logs a warning. If a configured
 // port is in use, it returns an error. The setting off disables the server.
 func TestAPortThatIsTaken(t *testing.T) {
 	t.Parallel()
 	h := http.NotFoundHandler()
-	first, err := telemetry.Listen(t.Context(), "127.0.0.1:0", h)
+	first, err := telemetry.Listen(t.Context(), "127.0.0.1:0", "", h, zerolog.Nop())
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, first.Close(t.Context())) }()
 	taken := first.Addr().String()
 	var out bytes.Buffer
 	log := zerolog.New(&out)
 
-	s, err := telemetry.ListenAt(t.Context(), "", taken, h, log)
+	s, err := telemetry.Listen(t.Context(), "", taken, h, log)
 	require.NoError(t, err)
 	assert.Nil(t, s)
 	assert.Contains(t, out.String(), `"level":"warn"`)
 	require.NoError(t, s.Close(t.Context()), "nil can be closed")
 
-	_, err = telemetry.ListenAt(t.Context(), taken, "127.0.0.1:0", h, log)
+	_, err = telemetry.Listen(t.Context(), taken, "127.0.0.1:0", h, log)
 	require.ErrorContains(t, err, "listening for metrics and health")
 
 	out.Reset()
-	s, err = telemetry.ListenAt(t.Context(), "off", "127.0.0.1:0", h, log)
+	s, err = telemetry.Listen(t.Context(), "off", "127.0.0.1:0", h, log)
 	require.NoError(t, err)
 	assert.Nil(t, s)
 	assert.Empty(t, out.String())
