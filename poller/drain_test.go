@@ -170,7 +170,7 @@ func TestPollCanRunAgainButNotTwiceAtOnce(t *testing.T) {
 	srv := server(t)
 	d := start(t, srv, router.RouteMap{"echo": echo})
 	wait(t, submit(srv, "echo", `1`))
-	require.ErrorIs(t, d.Poll(t.Context(), 1, d.id, 0), poller.ErrRunning)
+	require.EqualError(t, d.Poll(t.Context(), 1, d.id, 0), "the poller is polling already")
 	d.stop()
 	receive(t, d.over)
 	ctx, stop := context.WithCancel(t.Context())

@@ -16,14 +16,14 @@ import (
 
 // The errors that Poll may return, for [errors.Is].
 var (
-	// ErrRunning: Poll or Run is running already.
-	ErrRunning = errors.New("the poller is polling already")
 	// ErrShutdown: Shutdown has been called before Poll.
 	ErrShutdown = errors.New("the poller has been shut down")
 	// ErrGraceExceeded: the grace of a drain has ended, or a second signal came.
 	// Running tasks were cancelled, or transactions were still open.
 	ErrGraceExceeded = errors.New("the grace of the shutdown has ended before all work was done")
 )
+
+var errRunning = errors.New("the poller is polling already")
 
 // Poller is a delegate. Its methods are safe for concurrent use.
 type Poller struct {
@@ -110,8 +110,8 @@ func (p *Poller) Register(ctx context.Context) (*client.Delegate, error) {
 // interval of 0 means 1 s.
 //
 // It returns nil if all work was finished. Otherwise it returns
-// [ErrGraceExceeded], [ErrRunning], [ErrShutdown], an error about an invalid
-// argument, or the error of a failed cleanup. Failed calls to the manager do not
+// [ErrGraceExceeded], [ErrShutdown], an error about an invalid argument or about a
+// Poll or Run that runs already, or the error of a failed cleanup. Failed calls to the manager do not
 // end Poll: it backs off, and registers again when the manager does not know the
 // delegate any more (rule C4).
 //
@@ -188,7 +188,7 @@ func (p *Poller) begin(ctx context.Context, executors int, id string, interval t
 	case p.shutdown:
 		return nil, ErrShutdown
 	case p.session != nil:
-		return nil, ErrRunning
+		return nil, errRunning
 	}
 	p.session = newSession(ctx, p, executors, id, interval)
 	p.turns.heartbeat.now() // not the turns of an earlier Poll

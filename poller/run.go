@@ -81,7 +81,7 @@ func (p *Poller) beginRun(stopRegistering context.CancelCauseFunc) (chan struct{
 	case p.shutdown:
 		return nil, ErrShutdown
 	case p.runOver != nil:
-		return nil, ErrRunning
+		return nil, errRunning
 	}
 	over := make(chan struct{})
 	p.stopRegistering, p.runOver = stopRegistering, over

@@ -113,7 +113,7 @@ func TestRunEndsWhileItRegisters(t *testing.T) {
 			go func() { over <- p.Run(ctx, 1) }()
 			<-time.After(10 * time.Minute) // of the bubble's clock
 			if how == "shutdown" {
-				require.ErrorIs(t, p.Run(ctx, 1), poller.ErrRunning)
+				require.EqualError(t, p.Run(ctx, 1), "the poller is polling already")
 				require.NoError(t, p.Shutdown(t.Context()))
 				require.NoError(t, <-over)
 				require.ErrorIs(t, p.Run(ctx, 1), poller.ErrShutdown)

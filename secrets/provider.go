@@ -102,22 +102,16 @@ func findPath(v json.RawMessage, path string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// ReferenceError is the error for a reference that cannot be resolved. Its text shows
-// no known secret of the task.
-type ReferenceError struct {
-	// Reference is the text between "${{secrets." and "}}".
-	Reference string
-	// Err is the reason. Its text is not masked.
-	Err error
-
-	text string
+// unresolvedError is the error for a reference that cannot be resolved.
+type unresolvedError struct {
+	text string // with the masked reason; shows no known secret of the task
+	err  error  // the reason, not masked
 }
 
-// Error returns the reference and the masked reason.
-func (e *ReferenceError) Error() string { return e.text }
+func (e *unresolvedError) Error() string { return e.text }
 
 // Unwrap returns the reason.
-func (e *ReferenceError) Unwrap() error { return e.Err }
+func (e *unresolvedError) Unwrap() error { return e.err }
 
 // parseReference parses the URL of a provider reference.
 func parseReference(name string) (*url.URL, error) {

@@ -87,8 +87,8 @@ func (r *Resolver) Defined(id string) bool {
 
 // Resolve returns data, a JSON text, with its references and templates replaced. All
 // other text stays byte for byte. If there is nothing to replace, the result is data
-// itself. An error is a [*ReferenceError] or describes an invalid template; it shows
-// no value.
+// itself. An error names a reference that cannot be resolved or an invalid template; it
+// shows no value.
 func (r *Resolver) Resolve(ctx context.Context, data []byte) ([]byte, error) {
 	if !mayHaveExpression(data) {
 		return data, nil
@@ -146,8 +146,5 @@ func (r *Resolver) lookup(ctx context.Context, name string) (string, error) {
 // referenceError returns the error for a reference. It masks the text, because a
 // provider may quote an answer although it must not.
 func (r *Resolver) referenceError(name string, err error) error {
-	return &ReferenceError{
-		Reference: name, Err: err,
-		text: r.set.Mask(fmt.Sprintf("secret reference %s%s%s: %v", referenceBegin, name, referenceEnd, err)),
-	}
+	return &unresolvedError{r.set.Mask(fmt.Sprintf("secret reference %s%s%s: %v", referenceBegin, name, referenceEnd, err)), err}
 }
