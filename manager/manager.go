@@ -397,10 +397,11 @@ func (m *Manager) nextWakeup(soon bool) (<-chan time.Time, func()) {
 	if !ok {
 		return nil, func() {}
 	}
-	if !m.shared() {
-		return m.cfg.Clock.At(at)
+	wait := at.Sub(m.journal.Now()) // the clock can be set meanwhile
+	if m.shared() {
+		wait += mathrand.N(maxTurnDelay)
 	}
-	return m.after(at.Sub(m.journal.Now()) + mathrand.N(maxTurnDelay))
+	return m.after(wait)
 }
 
 const maxTurnDelay = 20 * time.Millisecond

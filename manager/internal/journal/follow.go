@@ -50,6 +50,7 @@ func (j *Journal[C]) applyNext(e Entry) error {
 func (j *Journal[C]) arrived() {
 	if !j.live.at.IsZero() {
 		j.last.Store(j.live.at.UnixNano())
+		j.clock.reach(j.live.at)
 	}
 	if j.live.bytes > max(j.cfg.CompactAfter, j.live.base.Size) {
 		poke(j.full)

@@ -127,7 +127,8 @@ type Journal[C any] struct {
 	full    chan struct{} // signals that it is time to save the state
 	saving  chan struct{} // contains a token unless the state is being saved
 	doubt   chan struct{} // signals that the log may have lost its end
-	offset  atomic.Int64  // difference of the log's clock from the clock of this process
+	clock   clock         // for a log without a clock
+	offset  atomic.Int64  // difference of a shared log's clock from the clock of this process
 	last    atomic.Int64  // time of the last entry
 	trouble atomic.Pointer[error]
 }
@@ -148,6 +149,7 @@ func Open[C any](ctx context.Context, cfg Config[C], machine Machine[C]) (*Journ
 		cfg: cfg, log: cfg.Log, live: newReplica(machine, cfg.Rules, nil, nil), origin: rand.Text(), sent: map[uint64]*flight{},
 		wake: make(chan struct{}, 1), full: make(chan struct{}, 1), saving: make(chan struct{}, 1), doubt: make(chan struct{}, 1),
 	}
+	j.clock.process = cfg.Now
 	j.saving <- struct{}{}
 	j.ctx, j.end = context.WithCancel(context.WithoutCancel(ctx))
 	j.stopping, j.stop = context.WithCancel(j.ctx)
@@ -234,9 +236,7 @@ func (j *Journal[C]) doInMemory(command C) (any, error) {
 	if j.failed != nil {
 		return nil, j.failed
 	}
-	if now := j.cfg.Now(); now.After(j.live.at) {
-		j.live.at = now
-	}
+	j.live.at = j.clock.now()
 	unbroken := j.breakOnPanic()
 	result := j.live.machine.Apply(j.live.at, command, true)
 	unbroken()
@@ -253,11 +253,10 @@ func (j *Journal[C]) breakOnPanic() func() {
 
 // Now estimates the time that a new command would have.
 func (j *Journal[C]) Now() time.Time {
-	now := j.cfg.Now()
-	if j.log == nil {
-		return now
+	if j.log == nil || !j.log.Shared() {
+		return j.clock.now()
 	}
-	now = now.Add(time.Duration(j.offset.Load()))
+	now := j.cfg.Now().Add(time.Duration(j.offset.Load()))
 	if last := j.last.Load(); now.UnixNano() < last {
 		return time.Unix(0, last).UTC()
 	}

@@ -131,7 +131,7 @@ func (j *Journal[C]) write() {
 }
 
 func (j *Journal[C]) send(f *flight, counter uint64) {
-	b := Batch{Origin: j.origin, Counter: counter, At: j.cfg.Now(), Rules: j.cfg.Rules}
+	b := Batch{Origin: j.origin, Counter: counter, At: j.clock.now(), Rules: j.cfg.Rules}
 	size := 64 // more than the overhead of sealing
 	for _, c := range f.calls {
 		size += len(c.body) + 10
