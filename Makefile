@@ -52,7 +52,7 @@ suite:
 # "make vet" and "make lint" analyse the tests already, so the tests run with -vet=off. Without
 # -count=1 the go command would hash every file that a test has read, which takes minutes of a
 # processor for internal/endtoend.
-FLAGS = -vet=off -count=1 -timeout 30m $(TESTFLAGS)
+FLAGS = -vet=off -count=1 -timeout 45m $(TESTFLAGS)
 plain: $(if $(DLITE_TEST_RERUN),$(TESTSUM))
 	@.ci/gotest $(CACHE) plain "$(FLAGS)" $(PLAIN)
 
