@@ -27,7 +27,7 @@ const (
 const (
 	msPerDay = 24 * 60 * 60 * 1000
 	// growth is the ratio of the durations at the ends of a bucket: a duration that is read from a
-	// bucket differs from the real one by 5 % at most.
+	// bucket differs from the real one by 5 % and a millisecond at most.
 	growth = 1.1
 	// noDuration is the bucket of stages that never started.
 	noDuration = -1
@@ -44,7 +44,7 @@ func newOutcome(account, kind, pipeline, status string, started, ended time.Time
 
 // duration returns the middle of a bucket.
 func duration(bucket int64) time.Duration {
-	return time.Duration(math.Pow(growth, float64(bucket)-0.5)-1) * time.Millisecond
+	return time.Duration(math.Round(math.Pow(growth, float64(bucket)-0.5)-1)) * time.Millisecond
 }
 
 func (r *Run) outcome() outcome {
@@ -101,7 +101,7 @@ type Day struct {
 	Start time.Time
 	// Statuses are the numbers by status.
 	Statuses map[string]int
-	// P50 and P95 are the durations that half and 95 % of them did not exceed, within 5 %. They are
+	// P50 and P95 are the durations that half and 95 % of them did not exceed, within 5 % and a millisecond. They are
 	// zero if none has a duration.
 	P50, P95 time.Duration
 
