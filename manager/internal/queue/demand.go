@@ -98,7 +98,11 @@ func (q *Queue) WaitingByGroup(account, delegate, prefix string, types [][]strin
 // The stages that are first in the queue use the room first.
 func (a *account) takeable(fits func(*requirement) bool) map[*requirement]int {
 	out, used := map[*requirement]int{}, map[*group]int{}
-	for _, r := range a.waitingStages(fits) {
+	waiting := a.waitingStages(fits)
+	if slices.ContainsFunc(waiting, (*requirement).limited) { // heartbeats of delegates with machines need no order otherwise
+		sortByTurn(waiting)
+	}
+	for _, r := range waiting {
 		n := r.works.size
 		for _, g := range r.in {
 			n = min(n, g.room()-used[g])

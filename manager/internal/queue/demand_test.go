@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,4 +71,20 @@ func TestTheDemandSharesTheRoomOfAGroup(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, Demand{Waiting: want}, d, "%v", groups)
 	}
+}
+
+// The stages that are first in the queue use the room of a limit, so only their group needs machines.
+func TestTheFirstStagesUseTheRoomOfALimit(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, Config{})
+	types := []string{"init"}
+	d := b.Register(acc, Registration{ID: "vm", Types: types})
+	require.NoError(t, b.SetDraining(acc, d, true)) // all stages wait
+	b.SetLimit(acc, "", 2)
+	const pools = 20 // a map of them has no lucky order
+	for i := range pools {
+		id := fmt.Sprint("s", i)
+		require.NoError(t, b.Submit(acc, &Work{ID: id, Stage: true, Groups: []string{"pool:" + id}, Variants: one(id, "init")}))
+	}
+	assert.Equal(t, map[string]int{"s0": 1, "s1": 1}, b.WaitingByGroup(acc, d, "pool:", [][]string{types}))
 }

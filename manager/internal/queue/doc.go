@@ -45,7 +45,7 @@
 // those of single tasks.
 //
 // One function decides whether a delegate could take the works of a requirement:
-// delegate.fitness in place.go. The reasons that people see, and the demand for more
+// delegate.fitness in place.go. The reasons why stages wait, and the demand for more
 // delegates, count its results.
 //
 // # Life of a stage

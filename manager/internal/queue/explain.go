@@ -13,6 +13,7 @@ func (q *Queue) Needs(account string, most int) []Waiting {
 	defer q.unlock(q.lock())
 	a := q.find(account)
 	waits := a.waitingStages(func(*requirement) bool { return true })
+	sortByTurn(waits)
 	var out []Waiting
 	for _, r := range waits[:min(most, len(waits))] {
 		n := r.waiting()
@@ -22,7 +23,7 @@ func (q *Queue) Needs(account string, most int) []Waiting {
 	return out
 }
 
-// waitingStages returns the requirements that fit and of which stages wait, in their order.
+// waitingStages returns the requirements that fit and of which stages wait, in any order.
 func (a *account) waitingStages(fits func(*requirement) bool) []*requirement {
 	var out []*requirement
 	for _, r := range a.requirements {
@@ -30,8 +31,11 @@ func (a *account) waitingStages(fits func(*requirement) bool) []*requirement {
 			out = append(out, r)
 		}
 	}
-	slices.SortFunc(out, func(x, y *requirement) int { return cmp.Compare(x.turn, y.turn) })
 	return out
+}
+
+func sortByTurn(all []*requirement) {
+	slices.SortFunc(all, func(x, y *requirement) int { return cmp.Compare(x.turn, y.turn) })
 }
 
 // oldest returns the work that waits longest. Works of a high priority stand before it.

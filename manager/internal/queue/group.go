@@ -76,7 +76,8 @@ func (q *Queue) SetLimit(account, name string, limit int) {
 func (q *Queue) Pause(account string, paused bool, note string) {
 	defer q.unlock(q.lock())
 	now, a := q.now(), q.account(account)
-	if a.gate.closed, a.gate.note = paused, note; !paused {
+	a.gate.closed, a.gate.note = paused, note
+	if !paused {
 		a.gate.note = ""
 		q.dispatch(nil, nil, []*group{&a.gate}, now)
 		return
@@ -123,6 +124,11 @@ func (a *account) dropUnused(g *group) {
 	if g.requirements == 0 && g.max == 0 {
 		delete(a.groups, g.name)
 	}
+}
+
+// limited reports whether a group of the requirement has a limit.
+func (r *requirement) limited() bool {
+	return slices.ContainsFunc(r.in, func(g *group) bool { return g.max > 0 })
 }
 
 // fullGroup returns a group that blocks the requirement's works, nil when there is
