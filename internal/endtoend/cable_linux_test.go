@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cable forwards TCP connections to a manager, and fails as networks do.
+// cable forwards TCP connections to a manager, and fails as networks do. The proxy of the chaos tests, Toxiproxy, leaks
+// goroutines when a connection ends during a change, and this package looks for such leaks.
 type cable struct {
 	listener net.Listener
 	target   string

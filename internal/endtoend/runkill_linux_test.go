@@ -198,11 +198,24 @@ func TestRunsSurviveKillsOfTheBundledPrograms(t *testing.T) {
 }
 
 func (s *rig) runToItsEnd(ctx context.Context, id, effect string) (run api.Run, err error) {
-	body, err := json.Marshal(api.RunRequest{ID: id, YAML: strings.NewReplacer("DIR", effect, "COUNT", "<+stage.retryCount>-<+step.retryCount>").Replace(mortalRun)})
-	if err != nil {
+	if err := s.startRun(ctx, id, effect); err != nil {
 		return run, err
 	}
-	err = s.ask(ctx, http.MethodPost, "/api/runs?accountId=acc", body, &run)
+	return s.awaitRun(ctx, id)
+}
+
+// startRun starts mortalRun. The names of the files of its steps begin with effect.
+func (s *rig) startRun(ctx context.Context, id, effect string) error {
+	body, err := json.Marshal(api.RunRequest{ID: id, YAML: strings.NewReplacer("DIR", effect, "COUNT", "<+stage.retryCount>-<+step.retryCount>").Replace(mortalRun)})
+	if err != nil {
+		return err
+	}
+	var run api.Run
+	return s.ask(ctx, http.MethodPost, "/api/runs?accountId=acc", body, &run)
+}
+
+// awaitRun waits until a run has ended.
+func (s *rig) awaitRun(ctx context.Context, id string) (run api.Run, err error) {
 	for err == nil && run.EndedAt.IsZero() {
 		var now api.Run
 		err = s.ask(ctx, http.MethodGet, "/api/runs/"+id+"?wait=5&accountId=acc", nil, &now)

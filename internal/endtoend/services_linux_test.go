@@ -2,12 +2,9 @@ package endtoend_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -50,16 +47,10 @@ func TestPipelineServicesEndTheRunsOfAKilledOne(t *testing.T) {
 	var running sync.WaitGroup
 	for n := range ended {
 		id := fmt.Sprint("r", n)
-		body, err := json.Marshal(api.RunRequest{ID: id, YAML: strings.NewReplacer("DIR", filepath.Join(effects, id), "COUNT", "<+stage.retryCount>-<+step.retryCount>").Replace(mortalRun)})
-		require.NoError(t, err)
-		require.NoError(t, through[n%len(through)].ask(ctx, http.MethodPost, "/api/runs?accountId=acc", body, &ended[n]))
-		running.Go(func() { // at a service that is not killed
+		require.NoError(t, through[n%len(through)].startRun(ctx, id, filepath.Join(effects, id)))
+		running.Go(func() {
 			var err error
-			for err == nil && ended[n].EndedAt.IsZero() {
-				var now api.Run
-				err = through[n%2].ask(ctx, http.MethodGet, "/api/runs/"+id+"?wait=5&accountId=acc", nil, &now)
-				ended[n] = now
-			}
+			ended[n], err = through[n%2].awaitRun(ctx, id) // at a service that is not killed
 			assert.NoError(t, err)
 		})
 	}
