@@ -22,18 +22,23 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// need ends the test without a tool that internal/testbed/run.sh installs.
+// need returns the path of a tool that internal/testbed/run.sh installs. Without the tool it ends the test.
 func need(t *testing.T, tool string) string {
 	t.Helper()
 	path, err := exec.LookPath(tool)
-	if err == nil {
-		return path
+	if err != nil {
+		unavailable(t, tool+" is not installed")
 	}
+	return path
+}
+
+// unavailable ends a test for which this machine lacks a part. The test fails if all parts are required.
+func unavailable(t *testing.T, why string) {
+	t.Helper()
 	if os.Getenv("DLITE_TEST_REQUIRE") == "all" {
-		t.Fatalf("%s is not installed", tool)
+		t.Fatal(why)
 	}
-	t.Skipf("%s is not installed", tool)
-	return ""
+	t.Skip(why)
 }
 
 // newRegistry starts a real registry and returns its address.
@@ -134,7 +139,7 @@ func TestAnIndexServesEachPlatformItsImage(t *testing.T) {
 	}
 	need(t, "docker")
 	if out, err := exec.CommandContext(t.Context(), "docker", "version").CombinedOutput(); err != nil {
-		t.Skipf("no Docker engine answers: %s", out)
+		unavailable(t, "no Docker engine answers: "+string(out))
 	}
 	docker := func(args ...string) string {
 		out, err := exec.CommandContext(t.Context(), "docker", args...).CombinedOutput()

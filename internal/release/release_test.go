@@ -297,9 +297,7 @@ func checkImage(t *testing.T, file string, program []byte) {
 // checkDeb compares the package with the list that dpkg prints.
 func checkDeb(t *testing.T, file string, program []byte) {
 	t.Helper()
-	if _, err := exec.LookPath("dpkg-deb"); err != nil {
-		t.Skip("dpkg-deb is not installed")
-	}
+	need(t, "dpkg-deb")
 	dir := t.TempDir()
 	out, err := exec.CommandContext(t.Context(), "dpkg-deb", "--raw-extract", file, dir).CombinedOutput()
 	require.NoError(t, err, "%s", out)
